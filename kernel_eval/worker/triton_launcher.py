@@ -9,6 +9,7 @@ and structures those of cuda.h.
 from __future__ import annotations
 
 import ctypes
+import operator
 import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -131,6 +132,7 @@ class Launcher:
                 self._places[at] = id(value) + _TENSOR_MAP_AT
             else:
                 self._slots[at].value = _number(kind, value, at)
+        x, y, z = map(operator.index, (x, y, z))
         if x * y * z > 0:
             attributes = _attributes(num_ctas, cooperative=cooperative, serial=serial)
             if num_ctas == 16:
@@ -180,6 +182,9 @@ def _slot(kind: str) -> Any:
 def _number(kind: str, value: Any, at: int) -> Any:
     if kind[0] == "*":
         return _pointer(value, at)
+    if kind in _INTEGERS:
+        return operator.index(value)  # numpy's integers, too
+    value = float(value)
     if kind == "fp16":
         return struct.unpack("<H", struct.pack("<e", value))[0]
     if kind == "bf16":  # cut off, as in Triton

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -74,6 +75,17 @@ def test_numbers_have_the_bytes_of_their_types(driver: Driver) -> None:
     for raw, (_, form, expected) in zip(driver.parameters, given.values(), strict=False):
         assert struct.unpack(form, raw) == (expected,)
     assert [struct.unpack("<Q", raw)[0] for raw in driver.parameters[-2:]] == [13, 0]
+
+
+def test_numbers_of_numpy_are_taken_as_python_s_are(driver: Driver) -> None:
+    driver.sizes = [4, 4, 2]
+    launcher = Launcher(["i32", "fp32", "fp16"])
+    grid: list[Any] = [np.int64(2), np.int32(1), 1]
+    metadata = (4, 1, 0)
+    values = (np.int64(7), np.float32(0.5), np.float64(2))
+    launcher(*grid, 11, 12, False, False, None, None, metadata, None, None, None, *values)
+    assert list(driver.config.grid) == [2, 1, 1]
+    assert driver.parameters[:3] == [struct.pack("<i", 7), struct.pack("<f", 0.5), struct.pack("<e", 2)]
 
 
 def test_bfloat16_is_cut_off_and_tuples_and_constants_are_taken_apart(driver: Driver) -> None:
