@@ -8,7 +8,6 @@ random weights; others, such as Gemma's with weights from zero, stay as they are
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,17 +21,16 @@ def fuse_norms(network: torch.nn.Module) -> int:
     """Have the network's norms computed by `rms_norm` on GPUs; elsewhere they stay. Returns how many are replaced.
 
     The norm is computed in float32, and not rounded before it is multiplied by its weight; it is returned in the type
-    of the family's own code.
+    of the family's own code. A replaced norm gets a class of its own, so that copies of it compute with their weights.
     """
-    fits: dict[type, bool] = {}
+    fused: dict[type, type] = {}
     count = 0
     for module in network.modules():
-        if not _looks_like_one(module):
-            continue
-        if type(module) not in fits:
-            fits[type(module)] = _computes_it(module)
-        if fits[type(module)]:
-            module.forward = _fused(module, module.forward)
+        own = type(module)
+        if own not in fused and _looks_like_one(module) and _computes_it(module):
+            fused[own] = type(f"Fused{own.__name__}", (own,), {"forward": _forward_of(own)})
+        if own in fused:
+            module.__class__ = fused[own]
             count += 1
     return count
 
@@ -44,11 +42,15 @@ def rms_norm(module: Any, states: torch.Tensor) -> torch.Tensor:
     return found.to(torch.promote_types(states.dtype, weight.dtype))
 
 
-def _fused(module: torch.nn.Module, own: Callable[..., Any]) -> Callable[..., Any]:
-    def forward(hidden_states: torch.Tensor) -> Any:
-        return rms_norm(module, hidden_states) if hidden_states.is_cuda else own(hidden_states)
+def _forward_of(own: Any) -> Any:
+    def forward(self: Any, hidden_states: torch.Tensor) -> Any:
+        return rms_norm(self, hidden_states) if _is_on_gpu(hidden_states) else own.forward(self, hidden_states)
 
     return forward
+
+
+def _is_on_gpu(states: torch.Tensor) -> bool:
+    return states.is_cuda
 
 
 def _looks_like_one(module: torch.nn.Module) -> bool:
@@ -58,7 +60,7 @@ def _looks_like_one(module: torch.nn.Module) -> bool:
         and isinstance(weight, torch.Tensor)
         and weight.dim() == 1
         and _epsilon(module) is not None
-        and list(module.named_parameters(recurse=False)) == [("weight", weight)]
+        and [name for name, _ in module.named_parameters(recurse=False)] == ["weight"]
     )
 
 

@@ -10,6 +10,7 @@ from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
+from weir.trainer.model.ops import fused_norms as module
 from weir.trainer.model.ops.fused_norms import fuse_norms, rms_norm
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -17,8 +18,8 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GP
 
 def norms(kind: type) -> torch.nn.ModuleList:
     made = torch.nn.ModuleList([kind(32), kind(16)])
-    for module in made:
-        torch.nn.init.uniform_(module.weight, 0.5, 1.5)  # type: ignore[arg-type]
+    for norm in made:
+        torch.nn.init.uniform_(norm.weight, 0.5, 1.5)  # type: ignore[arg-type]
     return made
 
 
@@ -36,7 +37,8 @@ def test_the_norm_and_its_gradient_are_those_of_the_family(kind: type, dtype: to
     rounding = 1e-5 if dtype is torch.float32 else 2e-2  # the family rounds before it multiplies
     for theirs, ours in zip(*found, strict=True):
         assert theirs.dtype == ours.dtype
-        assert float((theirs.float() - ours.float()).norm()) <= rounding * float(theirs.float().norm())
+        expected, given = theirs.detach().float(), ours.detach().float()
+        assert float((expected - given).norm()) <= rounding * float(expected.norm())
 
 
 def test_all_norms_of_a_family_are_replaced_and_stay_what_they_are_on_a_cpu() -> None:
@@ -46,6 +48,18 @@ def test_all_norms_of_a_family_are_replaced_and_stay_what_they_are_on_a_cpu() ->
     states = torch.randn(3, 32).bfloat16()
     assert torch.equal(replaced[0](states), own[0](states))
     assert replaced.state_dict().keys() == own.state_dict().keys()
+
+
+def test_a_copy_of_a_replaced_norm_computes_with_its_own_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A critic begins as a copy of the policy, and then each has its own weights."""
+    replaced = norms(Qwen3RMSNorm)
+    fuse_norms(replaced)
+    copied = copy.deepcopy(replaced)
+    monkeypatch.setattr(module, "_is_on_gpu", lambda _: True)
+    states = torch.randn(3, 32)
+    before = replaced[0](states)
+    torch.nn.init.zeros_(copied[0].weight)  # type: ignore[arg-type]
+    assert not copied[0](states).any() and torch.equal(replaced[0](states), before)
 
 
 def test_norms_are_tried_before_their_weights_are_loaded() -> None:
