@@ -6,8 +6,9 @@ families whose layers attend to the keys of the whole row; layers that carry a s
 (`can_pack`).
 
 On CUDA in half precision, flash attention takes all segments of a row in one call: each has its own queries and, as
-keys, those of its whole path, and attends causally from the end (`varlen_attn`). Elsewhere, and in float32, segments
-are computed one by one: roots causally, others with an explicit mask. Nothing materialises the scores of a row.
+keys, those of its whole path, and attends causally from the end (`varlen_attn`). Elsewhere, in float32, and where keys
+and values have different sizes, segments are computed one by one: roots causally, others with an explicit mask.
+Nothing materialises the scores of a row.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from weir.trainer.model.ops.prefix_tree import Segment
 ATTENTION = "weir_segments"
 PACKABLE_LAYERS = frozenset({"full_attention", "sliding_attention"})
 # Without cuDNN, whose backward pass yields NaN with an explicit mask at some lengths (torch 2.13).
+MOST_IN_A_HEAD, OLDEST = 256, (8, 0)  # what flash attention takes: dimensions, compute capability
 _GROUPED: dict[str, Any] = (
     {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
 )  # torch 2.11 needs no word
@@ -131,7 +133,7 @@ def segment_attention(
     if segments.whole is not None:
         computed = _computed_dtype(query)
         key, value = segments.whole(torch.cat([key.to(computed), value.to(computed)]))[:, None]
-    if _takes_packed(query) and not dropout:
+    if takes_packed(query, value) and not dropout:
         return _packed_attention(query, key, value, segments.packed(query.device), scaling, sliding_window), None
     queries = query.split([piece.queries for piece in segments.pieces], dim=2)  # type: ignore[no-untyped-call]
     keys, values = (tensor.split(segments.lengths, dim=2) for tensor in (key, value))  # type: ignore[no-untyped-call]
@@ -187,8 +189,14 @@ def _packed_attention(
     return found[None]
 
 
-def _takes_packed(query: torch.Tensor) -> bool:
-    return query.device.type == "cuda" and _computed_dtype(query) in (torch.bfloat16, torch.float16)
+def takes_packed(query: torch.Tensor, value: torch.Tensor) -> bool:
+    """Whether `varlen_attn` computes these: flash attention, for half precision and heads of one size, from Ampere."""
+    return (
+        query.device.type == "cuda"
+        and _computed_dtype(query) in (torch.bfloat16, torch.float16)
+        and value.shape[-1] == query.shape[-1] <= MOST_IN_A_HEAD
+        and torch.cuda.get_device_capability(query.device) >= OLDEST
+    )
 
 
 def _known(tensors: Sequence[torch.Tensor], path: Sequence[int], seen: int) -> torch.Tensor:
