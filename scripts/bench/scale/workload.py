@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from weir.scripts.bench.random_samples import random_ids, random_sample
 from weir.trainer.credit.samples import Sample
 
 MODELS = ("smollm2", "moe", "tiny")
@@ -71,15 +72,6 @@ def samples_of(work: Work, vocabulary: int, seed: int = 0) -> list[Sample]:
 
 
 def _sample(index: int, length: int, vocabulary: int, random: np.random.Generator) -> Sample:
-    ids = random.integers(3, vocabulary, length).astype(np.int32)
+    ids = random_ids(random, length, vocabulary)
     prompt = length // 2
-    return Sample(
-        call_id=f"c{index}",
-        group_id=f"g{index // 4}",
-        prompt_ids=ids[:prompt],
-        output_ids=ids[prompt:],
-        old_logprobs=np.full(length - prompt, -np.log(vocabulary), dtype=np.float32),
-        versions=np.zeros(length - prompt, dtype=np.int32),
-        temperature=1.0,
-        advantage=float(random.standard_normal()),
-    )
+    return random_sample(index, ids[:prompt], ids[prompt:], random, vocabulary, of_group=4)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from weir.scripts.bench.random_model import VOCABULARY, write_random_model
+from weir.scripts.bench.random_samples import Ids, random_ids, random_sample
 from weir.trainer.credit.samples import Sample
 
 NUM_SAMPLES = 16
@@ -61,23 +62,9 @@ def tree_samples(seed: int = 0) -> list[Sample]:
     return samples
 
 
-def _draw(random: np.random.Generator, length: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    return random.integers(3, VOCABULARY, length).astype(np.int32)
+def _draw(random: np.random.Generator, length: int) -> Ids:
+    return random_ids(random, length, VOCABULARY)
 
 
-def _sample(
-    index: int,
-    prompt: np.ndarray[tuple[int], np.dtype[np.int32]],
-    output: np.ndarray[tuple[int], np.dtype[np.int32]],
-    random: np.random.Generator,
-) -> Sample:
-    return Sample(
-        call_id=f"c{index}",
-        group_id=f"g{index // 8}",
-        prompt_ids=prompt,
-        output_ids=output,
-        old_logprobs=np.full(len(output), -np.log(VOCABULARY), dtype=np.float32),
-        versions=np.zeros(len(output), dtype=np.int32),
-        temperature=1.0,
-        advantage=float(random.standard_normal()),
-    )
+def _sample(index: int, prompt: Ids, output: Ids, random: np.random.Generator) -> Sample:
+    return random_sample(index, prompt, output, random, VOCABULARY)

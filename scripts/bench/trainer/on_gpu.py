@@ -1,11 +1,11 @@
 """`weir bench trainer --gpu`: what the torch backend makes of one GPU, on random models of Qwen3's published forms.
 
 Each model takes optimiser steps in bfloat16 over micro-batches of 8,192 packed tokens. `mfu` counts 6 operations per
-parameter and computed token (as a round's metric does), `mfu_attention` adds those of attention's scores; both are
-shares of `--peak-tflops`, the dense peak of the device in bfloat16. `matmul_tflops` is what a product of two square
-matrices of 8,192 reaches in the same run: no model comes closer to the peak than that. `…_backward_…` leaves the
-optimiser's step out. `tree` compares samples that share a prompt, computed once and computed apart. `peak_gb` is what
-torch's allocator had reserved at most, beside the plan's arithmetic.
+parameter and computed token, as a round's metric does, and 4 for a frozen parameter, which has no gradient of its own;
+`mfu_attention` adds those of attention's scores. Both are shares of `--peak-tflops`, the dense peak of the device in
+bfloat16. `matmul_tflops` is what a product of two square matrices of 8,192 reaches in the same run. `backward_mfu`
+leaves the optimiser's step out. `tree_…` compares samples that share a prompt, computed once and computed apart.
+`peak_gb` is what torch's allocator had reserved at most, beside the plan's arithmetic.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from weir.scripts.bench.figures import print_figures
+from weir.scripts.bench.random_samples import random_ids, random_sample
 from weir.scripts.launch.errors import UsageError
 from weir.trainer.credit.samples import Sample
 from weir.trainer.learner.learner import Learner
@@ -61,7 +62,6 @@ class Case:
 FORMS = {
     "0.6b": Form(width=1024, inner=3072, layers=28, heads=16, tied=True),
     "1.7b": Form(width=2048, inner=6144, layers=28, heads=16, tied=True),
-    "4b": Form(width=2560, inner=9728, layers=36, heads=32, tied=True),
     "8b": Form(width=4096, inner=12288, layers=36, heads=32, tied=False),
 }
 CASES = {
@@ -141,21 +141,21 @@ def measure(folder: Path, case: Case, peak_tflops: float, steps: int) -> dict[st
     torch.cuda.reset_peak_memory_stats()
     learner = Learner(folder, config)
     parameters = learner.num_parameters
+    trained = sum(parameter.numel() for parameter in learner.model.parameters() if parameter.requires_grad)
+    operations = 4 * parameters + 2 * trained
     samples = flat_samples(case)
     tokens = sum(len(sample.ids) for sample in samples)
     whole = _seconds(lambda: learner.train(samples, fresh_version=0, seed=0), steps)
     backward = _seconds(lambda: learner.accumulate(samples, fresh_version=0), steps, before=learner.stepper.clear)
     peak = torch.cuda.max_memory_reserved()
     form = FORMS[case.form]
-    scores = (
-        6 * form.layers * form.heads * 128 * case.length
-    )  # causal: half of two products, forward and twice backward
+    scores = 6 * form.layers * form.heads * 128 * case.length  # causal: half of two products, and twice that backward
     figures = {
         "parameters_b": parameters / 1e9,
         "tok_s": tokens / whole,
-        "mfu": 6 * parameters * tokens / whole / (peak_tflops * 1e12),
-        "mfu_attention": (6 * parameters + scores) * tokens / whole / (peak_tflops * 1e12),
-        "backward_mfu": 6 * parameters * tokens / backward / (peak_tflops * 1e12),
+        "mfu": operations * tokens / whole / (peak_tflops * 1e12),
+        "mfu_attention": (operations + scores) * tokens / whole / (peak_tflops * 1e12),
+        "backward_mfu": operations * tokens / backward / (peak_tflops * 1e12),
         "peak_gb": peak / 1e9,
         "peak_over_plan": peak / training_memory(shape, training_plan(config)).peak,
     }
@@ -163,7 +163,7 @@ def measure(folder: Path, case: Case, peak_tflops: float, steps: int) -> dict[st
 
 
 def _tree(learner: Learner, steps: int) -> dict[str, float]:
-    """Eight samples with a common prompt, computed as a tree and apart."""
+    """Groups of samples with a common prompt, computed as trees and apart."""
     samples = tree_samples()
     seconds, computed = [], []
     for shared in (False, True):
@@ -185,15 +185,19 @@ def _tree(learner: Learner, steps: int) -> dict[str, float]:
 def flat_samples(case: Case) -> list[Sample]:
     """Samples without common prefixes that fill the micro-batches, half prompt and half answer."""
     random = np.random.default_rng(0)
-    count = case.micro_batches * TOKENS // case.length
-    return [_sample(index, _draw(random, case.length // 2), _draw(random, case.length // 2)) for index in range(count)]
+    half = case.length // 2
+    ids = [random_ids(random, case.length, VOCABULARY) for _ in range(case.micro_batches * TOKENS // case.length)]
+    return [random_sample(at, own[:half], own[half:], random, VOCABULARY) for at, own in enumerate(ids)]
 
 
 def tree_samples() -> list[Sample]:
     """Sixteen answers of 512 tokens in two groups, whose prompts have 1,536 tokens."""
     random = np.random.default_rng(1)
-    prompts = [_draw(random, 1536) for _ in range(2)]
-    return [_sample(index, prompts[index // 8], _draw(random, 512)) for index in range(16)]
+    prompts = [random_ids(random, 1536, VOCABULARY) for _ in range(2)]
+    return [
+        random_sample(index, prompts[index // 8], random_ids(random, 512, VOCABULARY), random, VOCABULARY)
+        for index in range(16)
+    ]
 
 
 def matmul_tflops() -> float:
@@ -213,23 +217,6 @@ def _seconds(call: Callable[[], object], times: int, before: Callable[[], object
         torch.cuda.synchronize()
         taken.append(time.perf_counter() - started)
     return statistics.median(taken[1:])
-
-
-def _draw(random: np.random.Generator, length: int) -> Any:
-    return random.integers(3, VOCABULARY, length).astype(np.int32)
-
-
-def _sample(index: int, prompt: Any, output: Any) -> Sample:
-    return Sample(
-        call_id=f"c{index}",
-        group_id=f"g{index // 8}",
-        prompt_ids=prompt,
-        output_ids=output,
-        old_logprobs=np.full(len(output), -np.log(VOCABULARY), dtype=np.float32),
-        versions=np.zeros(len(output), dtype=np.int32),
-        temperature=1.0,
-        advantage=1.0 if index % 2 else -1.0,
-    )
 
 
 def _free() -> None:

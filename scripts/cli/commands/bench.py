@@ -151,6 +151,8 @@ def trainer(
 
     Trees of sequences are also compared with the same sequences one by one.
     """
+    if case and not gpu:
+        raise typer.BadParameter("a case is measured on a GPU: add --gpu", param_hint="--case")
     if gpu:
         from weir.scripts.bench.trainer.on_gpu import main as main_on_gpu
 
