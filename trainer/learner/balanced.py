@@ -33,7 +33,7 @@ def balanced(
 
     def count() -> None:
         for part, counts in parts:
-            model(lay_out(part, layout, device, counts=counts))
+            model(lay_out(part, layout, device, counts=counts).without_targets())
 
     with model.balance.added(count, ranks.gather, device, scale=scale) as loss:
         yield loss

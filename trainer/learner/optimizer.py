@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -23,6 +23,9 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
+from weir.trainer.learner.eight_bit import AdamW8bit
+from weir.trainer.model.ops.eight_bit import KINDS, in_float
+from weir.trainer.model.sharded_model import like, local_rows
 from weir.trainer.settings.config import TrainerConfig
 
 ScheduleName = Literal["constant", "linear", "cosine"]
@@ -97,8 +100,17 @@ def _local(parameter: Any) -> torch.Tensor:
     return share
 
 
+def _optimizer(
+    trained: list[torch.nn.Parameter], config: TrainerConfig, *, lr: float, weight_decay: float
+) -> torch.optim.AdamW | AdamW8bit:
+    if config.optimizer == "adamw_8bit":
+        return AdamW8bit(trained, lr=lr, betas=config.betas, weight_decay=weight_decay)
+    # one pass over memory that lies on the CPU; elsewhere torch chooses
+    fused = True if config.offload_weights else None
+    return torch.optim.AdamW(trained, lr=lr, betas=config.betas, weight_decay=weight_decay, fused=fused)
+
+
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
-_MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Stepper:
@@ -120,9 +132,7 @@ class Stepper:
         self.num_steps = 0
         self.average = None if ema is None else WeightAverage(module, ema)
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        # one pass over memory that lies on the CPU; elsewhere torch chooses
-        fused = True if config.offload_weights else None
-        self.optimizer = torch.optim.AdamW(trained, lr=lr, betas=config.betas, weight_decay=weight_decay, fused=fused)
+        self.optimizer = _optimizer(trained, config, lr=lr, weight_decay=weight_decay)
 
     def clear(self) -> None:
         """Delete the gradient."""
@@ -172,7 +182,7 @@ class Stepper:
 
     def _optimizer_state(self) -> dict[str, Any]:
         """The optimiser's state in torch's distributed form; without ranks it is built here, ten times as fast."""
-        if dist.is_initialized() or not self.optimizer.state:
+        if (dist.is_initialized() or not self.optimizer.state) and isinstance(self.optimizer, torch.optim.AdamW):
             return get_optimizer_state_dict(self.module, self.optimizer, options=_WHOLE)
         own = self.optimizer.state_dict()
         names = [name for name, parameter in self.module.named_parameters() if parameter.requires_grad]
@@ -198,8 +208,7 @@ class Stepper:
 
     def load(self, state: dict[str, Any]) -> None:
         """Load the result of `state`. Raises `KeyError` or `RuntimeError` where it belongs to another module."""
-        options = StateDictOptions(full_state_dict=True)
-        set_optimizer_state_dict(self.module, self.optimizer, state["optimizer"], options=options)
+        self._load_moments(state["optimizer"])
         self.num_steps = state["num_steps"]
         self._move_moments(to_weights=False)
         if self.average is not None:
@@ -207,6 +216,27 @@ class Stepper:
             if "average" in state:
                 with self.average.in_place():
                     self.load_weights(state["average"])
+
+    def _load_moments(self, state: dict[str, Any]) -> None:
+        """Load the result of `_optimizer_state`, whichever optimiser wrote it."""
+        found: dict[str, dict[str, torch.Tensor]] = state["state"]
+        coded = any(kind not in ("step", *KINDS) for moments in found.values() for kind in moments)
+        if not coded and isinstance(self.optimizer, torch.optim.AdamW):
+            options = StateDictOptions(full_state_dict=True)
+            set_optimizer_state_dict(self.module, self.optimizer, state, options=options)
+            return
+        for name, parameter in self.module.named_parameters():
+            if name in found:
+                self.set_moments(parameter, found[name])
+
+    def set_moments(self, parameter: torch.nn.Parameter, moments: Mapping[str, torch.Tensor]) -> None:
+        """Set a parameter's moments and steps from this rank's rows of them, in the form of either optimiser."""
+        if isinstance(self.optimizer, AdamW8bit):
+            self.optimizer.set_moments(parameter, moments)
+            return
+        device = local_rows(parameter).device
+        state = {kind: like(parameter, rows.to(device)) for kind, rows in in_float(moments).items()}
+        self.optimizer.state[parameter] = {"step": moments["step"], **state}
 
     def put_moments_away(self) -> None:
         """With `offload_optimizer`, move the moments to CPU memory."""
@@ -217,5 +247,5 @@ class Stepper:
         if not self.config.offload_optimizer:
             return
         for parameter, state in self.optimizer.state.items():
-            for name in _MOMENTS:
+            for name in state.keys() - {"step"}:
                 state[name] = state[name].to(parameter.device if to_weights else "cpu")

@@ -20,8 +20,9 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.serialization import get_crc32_options, set_crc32_options
 
 from weir.trainer.learner.distributed import Ranks, give_back_gathered
+from weir.trainer.learner.eight_bit import STATE
 from weir.trainer.learner.optimizer import Stepper
-from weir.trainer.learner.saved_state import AVERAGE, FIRST, NUM_STEPS, SECOND, STEP, WEIGHTS, SavedState
+from weir.trainer.learner.saved_state import AVERAGE, NUM_STEPS, STEP, WEIGHTS, SavedState
 from weir.trainer.model.lora import LoraShape, adapters_of, is_adapter, save_adapters
 from weir.trainer.model.sharded_model import like, local_rows, name_in_files, own_rows
 from weir.trainer.model.shared_files import SharedFiles
@@ -155,11 +156,8 @@ def read_state(stepper: Stepper, part: str, saved: SavedState) -> None:
         if f"{part}/{WEIGHTS}/{name}" in saved:
             local.copy_(saved.rows(f"{part}/{WEIGHTS}/{name}", *own_rows(parameter)))
         if f"{part}/{STEP}/{name}" in saved:
-            moments = {
-                kind: like(parameter, saved.rows(f"{part}/{kind}/{name}", *own_rows(parameter)).to(local.device))
-                for kind in (FIRST, SECOND)
-            }
-            stepper.optimizer.state[parameter] = {STEP: saved.rows(f"{part}/{STEP}/{name}", 0, 1), **moments}
+            found = {kind: f"{part}/{kind}/{name}" for kind in STATE if f"{part}/{kind}/{name}" in saved}
+            stepper.set_moments(parameter, {kind: saved.rows(at, *own_rows(parameter)) for kind, at in found.items()})
     if stepper.average is not None:
         stepper.average.restart()
         for name, parameter, mean in stepper.average.by_name(stepper.module):

@@ -38,6 +38,7 @@ from weir.trainer.megatron.state_names import StatePlace, state_places
 from weir.trainer.megatron.stepper import MegatronStepper
 from weir.trainer.megatron.weight_map import Place
 from weir.trainer.megatron.weights import Rows, hand_out, read
+from weir.trainer.model.ops.eight_bit import SCALE, decoded
 
 Part = tuple[str, StatePlace, int, torch.Tensor]  # key of the state, its tensor, first row, rows
 
@@ -173,7 +174,11 @@ class _Reader:
 
         def read_rows(name: str, start: int, stop: int) -> torch.Tensor:
             at = self._places[name]
-            return saved.matrix_rows(f"{self._part}/{kind}/{at.name}", at.first + start, at.first + stop)
+            rows, scale = (f"{self._part}/{of}/{at.name}" for of in (kind, kind + SCALE))
+            found = saved.matrix_rows(rows, at.first + start, at.first + stop)
+            if scale not in saved:
+                return found
+            return decoded(found, saved.matrix_rows(scale, at.first + start, at.first + stop), kind)
 
         return read_rows
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -60,6 +60,10 @@ class Batch:
     def num_tokens(self) -> int:
         """Number of computed tokens, padding included."""
         return self.ids.numel()
+
+    def without_targets(self) -> Batch:
+        """The same inputs, of which nothing is predicted: a pass ends before the head."""
+        return replace(self, predictors=self.predictors[:0], targets=self.targets[:0])
 
 
 def micro_batches(sequences: Sequence[SequenceT], token_budget: int, layout: Layout) -> list[list[SequenceT]]:

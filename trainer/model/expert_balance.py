@@ -23,9 +23,15 @@ import torch
 BALANCED = "qwen3_moe"  # the family whose loss is computed
 
 
+def is_balanced(settings: Any) -> bool:
+    """Whether a model's configuration asks for the loss (`output_router_logits`), with a coefficient."""
+    asks = getattr(settings, "output_router_logits", False) and settings.model_type == BALANCED
+    return bool(asks and settings.router_aux_loss_coef)
+
+
 def balance_of(settings: Any) -> ExpertBalance | None:
-    """The balance of a model whose configuration asks for the loss (`output_router_logits`), with a coefficient."""
-    if not getattr(settings, "output_router_logits", False) or not settings.router_aux_loss_coef:
+    """The balance of a model whose configuration asks for the loss."""
+    if not is_balanced(settings):
         return None
     return ExpertBalance(
         coef=settings.router_aux_loss_coef, experts=settings.num_experts, chosen=settings.num_experts_per_tok

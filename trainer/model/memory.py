@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from weir.trainer.model.division import Division, held_numbers, row_tokens, stage_layers
+from weir.trainer.model.ops.eight_bit import moment_bytes
 from weir.trainer.model.ops.token_logprobs import KEPT_BYTES, ROWS
 from weir.trainer.model.shape import ModelShape
 
@@ -52,6 +53,7 @@ class TrainingPlan:
     checkpointing: bool = False
     offload_activations: bool = False  # what is left with checkpointing, in CPU memory
     offload_optimizer: bool = False
+    eight_bit: bool = False  # moments of one byte a number
     offload_weights: bool = False  # with gradients and moments, in CPU memory (CPU Adam)
     average: bool = False  # a moving average of the weights (ema)
     critic: bool = False  # GAE's value model
@@ -66,7 +68,7 @@ class TrainingMemory:
 
     weights: int  # float32, this rank's share
     gradients: int
-    moments: int  # AdamW's, this rank's share
+    moments: int  # AdamW's, this rank's share, in float32 or with 8 bits
     average: int
     critic: int  # weights, gradients and moments of the critic
     rounded: int  # bfloat16 copies that the forward pass computes with, of the whole model
@@ -94,7 +96,8 @@ class TrainingMemory:
             return {"load": 0, "forward and backward": passes, "step": 0}
         step = self._state + self.gradients
         passes += self.resident + self.gradients
-        found = {"load": self.loading + self.critic // 4, "forward and backward": passes, "step": step}
+        of_critic = self.critic * self.weights // (self.weights + self.gradients + self.moments)
+        found = {"load": self.loading + of_critic, "forward and backward": passes, "step": step}
         if self.reference:
             found["score by the reference"] = self.resident + self.reference
         return found
@@ -137,13 +140,15 @@ def training_memory(shape: ModelShape, plan: TrainingPlan) -> TrainingMemory:
     share = -(-shape.num_parameters // owners) * FLOAT32
     in_half = plan.precision == "bfloat16"
     sharded = plan.processes > 1 or plan.offload_weights
-    of_critic = (shape.num_parameters * FLOAT32 // owners) * (2 + MOMENTS)
+    moments = (
+        -(-moment_bytes(shape.num_parameters, shape.num_unblocked) // owners) if plan.eight_bit else MOMENTS * share
+    )
     return TrainingMemory(
         weights=share,
         gradients=share,
-        moments=MOMENTS * share,
+        moments=moments,
         average=share if plan.average else 0,
-        critic=of_critic if plan.critic else 0,
+        critic=2 * share + moments if plan.critic else 0,
         # torch.autocast rounds each weight once in a pass and keeps it; FSDP's gathered weights are rounded whole
         rounded=2 * shape.num_parameters if in_half and not plan.gathers_half else 0,
         gathered=_gathered(shape, plan) if sharded else 0,
@@ -186,7 +191,8 @@ def _divided_activations(shape: ModelShape, plan: TrainingPlan, division: Divisi
     """What a process of the first stage keeps of the micro-batches in flight."""
     tokens, kept = row_tokens(division, plan.tokens), stage_layers(shape, division)
     of_layer = layer_bytes(shape, in_half=plan.precision == "bfloat16")
-    whole = 0 if division.sequence else 4 * shape.hidden * FLOAT32  # norms, which are divided by tokens or not at all
+    # norms and shares of experts, which are divided by tokens or not at all
+    whole = 0 if division.sequence else FLOAT32 * (4 * shape.hidden + shape.num_balanced)
     divided = -(-tokens * (of_layer - whole) // division.tensor) + tokens * whole
     if not plan.checkpointing:
         return kept * divided
@@ -232,7 +238,8 @@ def _inputs(shape: ModelShape, plan: TrainingPlan) -> int:
 
 
 def layer_bytes(shape: ModelShape, *, in_half: bool) -> int:
-    """Bytes that one layer of a Llama-like model saves for one token: attention, feed-forward block, two norms.
+    """Bytes that one layer of a Llama-like model saves for one token: attention, feed-forward block, two norms, and the
+    router's shares of all experts where they have a loss.
 
     Counted tensor by tensor: the residual stream and the norms are float32, what linear layers take and give is in the
     precision of the computation. Attention keeps no scores (flash and memory-efficient kernels).
@@ -245,7 +252,8 @@ def layer_bytes(shape: ModelShape, *, in_half: bool) -> int:
     query_norms = 2 * (shape.query + shape.key) * FLOAT32 if shape.has_query_norm else 0
     attention = (3 * shape.query + 2 * shape.key) * size  # queries, keys, values, the output, and its rows in order
     feed_forward = 4 * shape.inner * size  # gate, its activation, up, and their product
-    return norms + inputs + routed + query_norms + attention + feed_forward
+    shares = shape.num_balanced * FLOAT32
+    return norms + inputs + routed + shares + query_norms + attention + feed_forward
 
 
 def logit_bytes(shape: ModelShape, tokens: int, *, in_half: bool, parts: int = 1) -> int:

@@ -15,6 +15,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from weir.trainer.errors import TrainerUsageError
+from weir.trainer.model.expert_balance import is_balanced
+from weir.trainer.model.ops.eight_bit import has_blocks
 
 # Matrices that every tensor rank holds whole: the router, and the first products of latent attention.
 _WHOLE = ("mlp.gate.weight", "q_a_proj.weight", "kv_a_proj_with_mqa.weight")
@@ -39,11 +41,13 @@ class ModelShape:
     num_expert_parameters: int  # of all experts that tokens are sent to
     layers: tuple[LayerNumbers, ...]
     num_layer_parameters: int  # of the largest layer
+    num_unblocked: int  # parameters whose moments 8-bit AdamW keeps in float32
     hidden: int
     query: int  # width of all query heads together
     key: int  # width of all key heads together
     inner: int  # width of the feed-forward block that one token is computed with
     num_routed: int  # experts that one token is computed with; 0 without experts
+    num_balanced: int  # experts whose shares the load-balancing loss differentiates for each token; 0 without the loss
     has_query_norm: bool
     tied: bool  # whether the head is the embedding
     vocabulary: int
@@ -103,11 +107,13 @@ def _shape(config: Any, network: Any) -> ModelShape:
         num_expert_parameters=of_experts,
         layers=tuple(map(layer_numbers, layers)),
         num_layer_parameters=max(sum(p.numel() for p in layer.parameters()) for layer in layers),
+        num_unblocked=sum(p.numel() for p in network.parameters() if not has_blocks(p)),
         hidden=config.hidden_size,
         query=heads * head,
         key=key_heads * head,
         inner=_inner(config, experts, chosen),
         num_routed=chosen if experts > 1 else 0,
+        num_balanced=experts if is_balanced(config) else 0,
         has_query_norm=any("q_norm" in name for name, _ in layers[0].named_parameters()),
         tied=bool(network.config.tie_word_embeddings),
         vocabulary=config.vocab_size,

@@ -111,17 +111,17 @@ def local_rows(parameter: Any) -> torch.Tensor:
 
 
 def like(parameter: Any, local: torch.Tensor) -> Any:
-    """A tensor sharded as a parameter is, of which this rank holds `local`."""
+    """A tensor whose rows are sharded as a parameter's are, of which this rank holds `local`."""
     if not isinstance(parameter, DTensor):
         return local
-    assert parameter.shape[0] and local.shape[1:] == parameter.shape[1:]
+    shape = torch.Size((parameter.shape[0], *local.shape[1:]))
     return DTensor.from_local(
         local,
         parameter.device_mesh,
         parameter.placements,
         run_check=False,
-        shape=parameter.shape,
-        stride=parameter.stride(),
+        shape=shape,
+        stride=torch.empty(shape, device="meta").stride(),
     )
 
 

@@ -37,6 +37,7 @@ def training_plan(config: TrainerConfig, *, sample_tokens: int | None = None) ->
         replicas=config.replicas,
         sharers=config.context_parallel,
         offload_optimizer=config.offload_optimizer,
+        eight_bit=config.optimizer == "adamw_8bit",
         offload_weights=config.offload_weights,
         average=config.ema is not None,
         critic=config.advantage == "gae",
@@ -109,6 +110,8 @@ def remedies(
     steps: list[Remedy] = [fewer, recomputed]
     if not plan.offload_weights:
         steps.append(("trainer.offload_optimizer = true", {"offload_optimizer": True}))
+        if plan.division is None:
+            steps.append(('trainer.optimizer = "adamw_8bit"', {"eight_bit": True}))
     waiting: Remedy = ("trainer.offload_activations = true", {"offload_activations": True})
     if plan.division is None:
         steps.append(waiting)
@@ -118,7 +121,10 @@ def remedies(
     yield from (text for text, change in steps if fits(change) and not _holds(plan, change))
     yield from _together(steps, plan, fits, at_least=2)
     if plan.division is None:  # the slowest: every pass copies all weights to the device
-        on_host: Remedy = ("trainer.offload_weights = true", {"offload_weights": True, "offload_optimizer": False})
+        on_host: Remedy = (
+            "trainer.offload_weights = true",
+            {"offload_weights": True, "offload_optimizer": False, "eight_bit": False},
+        )
         yield from _together([on_host, recomputed, waiting, fewer], plan, fits, at_least=1)
 
 

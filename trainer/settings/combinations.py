@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 
 BUILT_IN = ("torch", "megatron")
+MOMENTS_ON_HOST = (
+    "offload_weights steps in CPU memory, with float32 moments: remove optimizer = adamw_8bit, or keep the weights on "
+    "the device"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +123,11 @@ DEPENDENCIES = (
         holds=lambda config: config.backend == "torch",
     ),
     Dependency(
+        settings=("optimizer",),
+        where="backend = torch; the others step with optimisers of their own",
+        holds=lambda config: config.backend == "torch",
+    ),
+    Dependency(
         settings=("context_parallel",),
         where="backend = torch; Megatron-core's is context in [trainer.megatron]",
         holds=lambda config: config.backend == "torch",
@@ -210,6 +219,10 @@ def _contradictions(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
     yield (
         config.offload_weights and config.offload_optimizer,
         "offload_weights keeps the moments in CPU memory and steps there: remove offload_optimizer",
+    )
+    yield (
+        config.offload_weights and config.optimizer == "adamw_8bit",
+        MOMENTS_ON_HOST,
     )
     yield (
         config.lora_rank is not None and config.advantage == "gae",

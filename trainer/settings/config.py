@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from weir.trainer.settings.algorithms import AlgorithmConfig
-from weir.trainer.settings.combinations import check_combination, contexts_unevenly, shared_unevenly
+from weir.trainer.settings.combinations import MOMENTS_ON_HOST, check_combination, contexts_unevenly, shared_unevenly
 from weir.trainer.settings.defaults import default_lr, default_sft_lr
 from weir.trainer.settings.launch import LaunchConfig
 from weir.trainer.settings.lora import LoraSettings
@@ -171,6 +171,10 @@ class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
         default=None, ge=1, description="Steps after which the rate stays at lr_min_ratio (for linear and cosine)."
     )
     lr_min_ratio: float = Field(default=0.0, ge=0, le=1, description="Final learning rate, as a share of lr.")
+    optimizer: Literal["adamw", "adamw_8bit"] = Field(
+        default="adamw",
+        description="adamw_8bit: AdamW whose moments take one byte a number in place of four (arXiv 2110.02861).",
+    )
     betas: tuple[Beta, Beta] = Field(default=(0.9, 0.95), description="AdamW's betas.")
     weight_decay: float = Field(default=0.0, ge=0, le=1000, description="AdamW's weight decay.")
     grad_clip: float = Field(default=1.0, gt=0, description="Largest gradient norm.")
@@ -373,6 +377,9 @@ class SftConfig(LoraSettings):
         default=0.05, ge=0, le=1, description="Final learning rate of the cosine, as a share of lr."
     )
     warmup_steps: int = Field(default=20, ge=0, description="Steps of linear warm-up.")
+    optimizer: Literal["adamw", "adamw_8bit"] = Field(
+        default="adamw", description="adamw_8bit: AdamW whose moments take one byte a number in place of four."
+    )
     betas: tuple[Beta, Beta] = Field(default=(0.9, 0.999), description="AdamW's betas.")
     weight_decay: float = Field(default=0.01, ge=0, le=1000, description="AdamW's weight decay.")
     grad_clip: float = Field(default=1.0, gt=0, description="Largest gradient norm.")
@@ -420,6 +427,8 @@ class SftConfig(LoraSettings):
             raise ValueError(contexts_unevenly(self.processes, self.context_parallel))
         if self.offload_activations and not self.gradient_checkpointing:
             raise ValueError("offload_activations keeps what gradient_checkpointing leaves: set that, too")
+        if self.offload_weights and self.optimizer == "adamw_8bit":
+            raise ValueError(MOMENTS_ON_HOST)
         return self
 
     def with_defaults(self, count: Callable[[], int]) -> Self:

@@ -143,6 +143,7 @@ def _steps(config: SftConfig, num_steps: int) -> TrainerConfig:
             "betas": config.betas,
             "grad_clip": config.grad_clip,
             "offload_weights": config.offload_weights,
+            "optimizer": config.optimizer,
         }
     )
 

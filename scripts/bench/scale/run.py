@@ -117,7 +117,11 @@ def _megatron(
         with _pool(CORES) as ranks:
             config = _config(work, processes=CORES)
             ranks.call(OpenMegatron(folder=folder, config=config, layout=layout, shims=shims.absolute()))
-            figures |= _alternate(alone, ranks, samples, rounds).figures(name, work)
+            found = _alternate(alone, ranks, samples, rounds)
+            planned = _planned(
+                read_shape(folder), config.model_copy(update={"backend": "megatron", "megatron": layout})
+            )
+            figures |= found.figures(name, work) | {f"{name}_peak_over_plan": found.ranks_peak / planned}
     return figures
 
 

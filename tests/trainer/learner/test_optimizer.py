@@ -43,8 +43,9 @@ def test_a_gradient_is_clipped_as_a_whole_and_its_norm_before_is_told(tiny_model
         {"lr_schedule": "cosine", "lr_total_steps": 6, "lr_min_ratio": 0.1},
         {"offload_optimizer": True, "gradient_checkpointing": True, "offload_activations": True},
         {"precision": "bfloat16", "ema": 0.9},
+        {"optimizer": "adamw_8bit", "offload_optimizer": True, "ema": 0.9},
     ],
-    ids=["linear", "cosine", "memory", "bfloat16"],
+    ids=["linear", "cosine", "memory", "bfloat16", "8 bits"],
 )
 def test_a_model_with_dropout_goes_on_from_its_file_to_the_same_bits(tmp_path: Path, settings: dict[str, Any]) -> None:
     model = make_tiny_model(tmp_path / "model", dropout=0.1)

@@ -36,6 +36,7 @@ SETTINGS: dict[str, Any] = {
     "lr": 1e-3,
 }
 EVERYTHING = TrainerConfig(**SETTINGS)
+CODED = TrainerConfig(device="cpu", algorithm="ppo", optimizer="adamw_8bit", lr=1e-3)
 PLAIN = TrainerConfig(device="cpu", token_budget=TOKENS, share_prefixes=False)
 
 
@@ -63,6 +64,11 @@ class Moved:
         samples = make_samples(wide, [(TOKENS // 2, TOKENS // 2)] * 4)
         trained = folder / "trained"
         self.of_experts = folder / "of_experts"
+        self.coded = [folder / f"coded_{name}" for name in ("one", "two", "four")]
+        coded = Learner(model, CODED)
+        coded.train(branching_samples(model), fresh_version=0, seed=0)
+        self.coded[0].mkdir()
+        coded.save(self.coded[0])
         jobs = [
             RankJob(folder=self.folders[0], out=self.folders[1], config=EVERYTHING, reference=model),
             RankJob(folder=wide, out=trained, config=PLAIN, samples=samples),
@@ -73,9 +79,11 @@ class Moved:
             changes = {"precision": "bfloat16", "processes": 2, "gather_precision": gathered}
             config = TrainerConfig(**(PLAIN.model_dump(exclude_unset=True) | changes))
             jobs.append(RankJob(folder=wide, out=out, config=config, samples=samples))
-        self.by_two, self.trained, _, *self.in_half = run_jobs(jobs, 2, folder)
+        jobs.append(RankJob(folder=self.coded[0], out=self.coded[1], config=CODED, reference=model))
+        self.by_two, self.trained, _, *self.in_half, _ = run_jobs(jobs, 2, folder)
         again = RankJob(folder=self.folders[1], out=self.folders[2], config=EVERYTHING, reference=model)
-        (self.by_four,) = run_jobs([again], 4, folder)
+        coded_again = RankJob(folder=self.coded[1], out=self.coded[2], config=CODED, reference=model)
+        self.by_four, _ = run_jobs([again, coded_again], 4, folder)
         last = Learner(self.folders[2], EVERYTHING)
         self.folders[3].mkdir()
         last.save(self.folders[3])
@@ -107,6 +115,17 @@ def test_state_and_weights_are_the_same_bits_on_one_two_and_four_processes(moved
             assert (folder / file).read_bytes() == (moved.folders[0] / file).read_bytes()
     assert sorted(file.name for file in moved.folders[2].glob("*.distcp")) == [f"__{k}_0.distcp" for k in range(4)]
     assert not list(moved.folders[2].glob("*.pt")), "nothing was written by one rank for all"
+
+
+def test_moments_of_8_bits_are_the_same_codes_on_one_two_and_four_processes(moved: Moved) -> None:
+    first = state_of(moved.coded[0])
+    codes = [name for name, tensor in first.items() if tensor.dtype == torch.uint8]
+    assert {name.split("/")[0] for name in codes} == {"policy", "critic"}
+    for folder in moved.coded[1:]:
+        found = state_of(folder)
+        assert found.keys() == first.keys()
+        for name, tensor in first.items():
+            assert found[name].dtype == tensor.dtype and torch.equal(found[name], tensor), name
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

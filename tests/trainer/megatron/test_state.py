@@ -15,6 +15,7 @@ from weir.trainer.credit.samples import Sample
 from weir.trainer.learner.learner import Learner
 from weir.trainer.learner.saved_state import saved_state
 from weir.trainer.model.division import Division, held_numbers
+from weir.trainer.model.ops.eight_bit import SCALE, decoded
 from weir.trainer.model.shape import read_shape
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.settings.megatron import MegatronSettings
@@ -67,7 +68,9 @@ class Chains:
         steps = [(name, number) for number in range(4) for name in CHAINS]
         for processes, chosen in ((4, steps[: -len(CHAINS)]), (2, steps[-len(CHAINS) :])):
             jobs = [self._job(name, number, models[name]) for name, number in chosen]
-            for (name, _), read in zip(chosen, run_jobs(jobs, processes, folder), strict=True):
+            if processes == 2:
+                jobs.append(self._of_8_bits(folder))
+            for (name, _), read in zip(chosen, run_jobs(jobs, processes, folder), strict=processes == 4):
                 self.read[name].append(read)
         for name in CHAINS:
             *_, last, back = self.folders[name]
@@ -75,6 +78,18 @@ class Chains:
             assert learner.num_steps == 2
             back.mkdir()
             learner.save(back)
+
+    def _of_8_bits(self, folder: Path) -> StateJob:
+        """Writes what the torch backend's AdamW of 8 bits left."""
+        self.coded = [folder / "coded", folder / "of-coded"]
+        config = PLAIN.model_copy(update={"optimizer": "adamw_8bit"})
+        learner = Learner(self.models["moe"], config)
+        learner.train(samples_of(self.models["moe"]), fresh_version=2, seed=0)
+        self.coded[0].mkdir()
+        learner.save(self.coded[0])
+        first, out = self.coded
+        layout = MegatronSettings(tensor=2)
+        return StateJob(folder=first, out=out, layout=layout, reference=self.models["moe"], config=PLAIN, samples=[])
 
     def _job(self, name: str, number: int, model: Path) -> StateJob:
         return StateJob(
@@ -156,3 +171,13 @@ def test_the_layout_that_trained_has_the_state_of_the_torch_backend(chains: Chai
     assert found.keys() == expected.keys()
     for key, tensor in expected.items():
         assert torch.allclose(found[key].float(), tensor.float(), rtol=1e-3, atol=1e-4), key
+
+
+def test_moments_of_8_bits_are_read_as_the_numbers_that_they_stand_for(chains: Chains) -> None:
+    coded, found = map(state_of, chains.coded)
+    codes = [name for name, tensor in coded.items() if tensor.dtype == torch.uint8]
+    assert any(".experts." in name for name in codes) and any(name.startswith("critic/") for name in codes)
+    for name in codes:
+        part, kind, parameter = name.split("/")
+        expected = decoded(coded[name], coded[f"{part}/{kind}{SCALE}/{parameter}"], kind)
+        assert torch.equal(found[name], expected), name

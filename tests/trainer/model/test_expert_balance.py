@@ -13,7 +13,10 @@ from support_samples import make_rows
 from transformers import Qwen3MoeForCausalLM
 
 from weir.trainer.learner.learner import Learner
-from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.model import token_model
+from weir.trainer.model.ops.token_logprobs import token_logprobs
+from weir.trainer.settings.config import SftConfig, TrainerConfig
+from weir.trainer.sft.supervised_learner import SupervisedLearner
 
 COEF = 0.5
 Gradients = dict[str, torch.Tensor]
@@ -77,3 +80,44 @@ def test_passes_outside_of_a_step_add_nothing(tmp_path: Path) -> None:
     (step,) = learner.train(samples, fresh_version=2, seed=0)
     assert step.balance_loss is not None and step.balance_loss > 0
     assert learner.model.balance is not None and not learner.model.balance.is_active
+
+
+def test_what_is_counted_before_a_step_stops_before_the_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_moe(tmp_path / "asks", output_router_logits=True, router_aux_loss_coef=COEF)
+    rows = make_rows([5, 3, 9])
+    learner = Learner(
+        folder, TrainerConfig(device="cpu", sft_files=["a fixed set of rows"], sft_coef=1.0, token_budget=8)
+    )
+    targets: list[int] = []
+
+    def counted(hidden: torch.Tensor, *others: Any) -> Any:
+        targets.append(len(hidden))
+        return token_logprobs(hidden, *others)
+
+    monkeypatch.setattr(token_model, "token_logprobs", counted)
+    learner.accumulate_mixed(rows)
+    assert len(targets) == 2 * 3, "every row is a micro-batch, which is counted and then trained on"
+    assert sum(targets) == sum(row.num_targets for row in rows)
+
+
+def test_a_cold_start_steps_by_the_gradient_of_both_losses(tmp_path: Path) -> None:
+    """Its first step is lr times the gradient's sign, where that is far from 0."""
+    folder = make_moe(tmp_path / "asks", output_router_logits=True, router_aux_loss_coef=COEF)
+    rows, lr = make_rows([5, 3, 9]), 1e-3
+    learner = SupervisedLearner(SftConfig(device="cpu", lr=lr, warmup_steps=0, weight_decay=0.0), folder, 1)
+    learner.step(rows)
+    of_balance, _ = of_transformers(folder, rows)
+    plain = make_moe(tmp_path / "plain", router_aux_loss_coef=COEF)
+    other = Learner(plain, TrainerConfig(device="cpu", sft_files=["a fixed set of rows"], sft_coef=1.0))
+    other.accumulate_mixed(rows)
+    differs = 0
+    for name, weights in Qwen3MoeForCausalLM.from_pretrained(folder, dtype=torch.float32).named_parameters():
+        if not name.endswith("gate.weight"):
+            continue
+        alone = other.model.network.get_parameter(name).grad
+        both = alone + of_balance[name]
+        moved = learner.model.network.get_parameter(name).detach() - weights.detach()
+        clear = both.abs() > 1e-3 * both.abs().max()
+        assert torch.allclose(moved[clear], -lr * both.sign()[clear], rtol=1e-2)
+        differs += int((both.sign() != alone.sign())[clear].sum())
+    assert differs > 0, "the balance loss decides some of the signs"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Literal
 
@@ -17,9 +18,10 @@ from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 from weir.trainer.data.dataset import SupervisedRow
 from weir.trainer.errors import TrainerUsageError
 from weir.trainer.learner.optimizer import Stepper
-from weir.trainer.model.batching import Layout, lay_out
+from weir.trainer.model.batching import Batch, Layout, lay_out
 from weir.trainer.model.context_ranks import ContextRanks
 from weir.trainer.model.memory import (
+    FLOAT32,
     TrainingPlan,
     activation_bytes,
     logit_bytes,
@@ -28,7 +30,7 @@ from weir.trainer.model.memory import (
     usable,
 )
 from weir.trainer.model.shape import read_shape
-from weir.trainer.model.token_model import load_model
+from weir.trainer.model.token_model import TokenModel, load_model
 from weir.trainer.settings.config import TrainerConfig
 
 CPU = torch.device("cpu")
@@ -49,7 +51,9 @@ def one_of_two_ranks() -> Iterator[ContextRanks]:
         dist.destroy_process_group()
 
 
-def saved_bytes(folder: Path, plan: TrainingPlan, context: ContextRanks | None = None) -> int:
+def saved_bytes(
+    folder: Path, plan: TrainingPlan, context: ContextRanks | None = None, *, balanced: bool = False
+) -> int:
     """What autograd keeps between a forward and a backward pass, without the weights and what it sends elsewhere."""
     saving = {"checkpointing": plan.checkpointing, "offloads": plan.offload_activations}
     model = load_model(folder, CPU, precision=plan.precision, **saving)
@@ -65,10 +69,17 @@ def saved_bytes(folder: Path, plan: TrainingPlan, context: ContextRanks | None =
     ids = np.arange(plan.tokens + 1, dtype=np.int32) % 500
     row = SupervisedRow(ids=ids, targets=np.arange(plan.tokens + 1) > 0)
     batch = lay_out([row], Layout.PACKED, CPU)
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    balance = nullcontext() if not balanced or model.balance is None else _added(model, batch)
+    with balance, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         output = model(batch)
     assert output.logprobs.requires_grad
     return sum(storage.nbytes() for at, storage in kept.items() if at not in weights)
+
+
+def _added(model: TokenModel, batch: Batch) -> AbstractContextManager[float]:
+    """The load-balancing loss of the batch, which passes within the block add."""
+    assert model.balance is not None
+    return model.balance.added(lambda: model(batch.without_targets()), lambda own: [own], CPU)
 
 
 @pytest.mark.parametrize("family", ["qwen3", "qwen2", "llama"])
@@ -82,13 +93,17 @@ def test_parameters_are_those_that_are_loaded(tmp_path: Path, family: Family, ti
     assert shape.num_root_parameters == head * (1 if tied else 2) + shape.hidden
 
 
-def test_weights_gradients_and_moments_are_exact(tiny_model_dir: Path) -> None:
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw_8bit"])
+def test_weights_gradients_and_moments_are_exact(
+    tiny_model_dir: Path, optimizer: Literal["adamw", "adamw_8bit"]
+) -> None:
     model = load_model(tiny_model_dir, CPU)
-    stepper = Stepper(model, TrainerConfig(ema=0.9), lr=1e-4, weight_decay=0.0, ema=0.9)
+    stepper = Stepper(model, TrainerConfig(ema=0.9, optimizer=optimizer), lr=1e-4, weight_decay=0.0, ema=0.9)
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     stepper.step()
-    memory = training_memory(read_shape(tiny_model_dir), TrainingPlan(tokens=1, average=True))
+    plan = TrainingPlan(tokens=1, average=True, eight_bit=optimizer == "adamw_8bit")
+    memory = training_memory(read_shape(tiny_model_dir), plan)
     parameters = list(model.parameters())
     moments = [value for state in stepper.optimizer.state.values() for name, value in state.items() if name != "step"]
     assert stepper.average is not None
@@ -141,7 +156,7 @@ def test_inputs_of_layers_that_wait_in_cpu_memory_are_not_kept_on_the_device(tmp
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_saved_activations_of_experts_are_within_a_quarter(
+def test_saved_activations_of_experts_are_within_a_quarter_and_their_loss_keeps_what_is_counted(
     tmp_path: Path, precision: Literal["float32", "bfloat16"]
 ) -> None:
     sizes = {"hidden_size": 128, "intermediate_size": 256, "moe_intermediate_size": 64, "num_hidden_layers": 4}
@@ -156,6 +171,13 @@ def test_saved_activations_of_experts_are_within_a_quarter(
     first, second = (training_memory(shape, plan) for plan in plans)
     expected = second.activations + second.logits - first.activations - first.logits
     assert many - few == pytest.approx(expected, rel=0.25)
+    config.output_router_logits = True
+    config.save_pretrained(tmp_path)
+    with_loss = read_shape(tmp_path)
+    shares = activation_bytes(with_loss, plans[1]) - activation_bytes(shape, plans[1])
+    assert shares == 4 * TOKENS[1] * 8 * FLOAT32  # layers × tokens × experts
+    kept = saved_bytes(tmp_path, plans[1], balanced=True) - many
+    assert shares <= kept <= 1.15 * shares + 4 * 8 * FLOAT32  # besides, how often each token counts, and slopes
 
 
 def test_the_phases_name_the_peak(tiny_model_dir: Path) -> None:

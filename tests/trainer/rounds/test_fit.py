@@ -91,3 +91,14 @@ def test_more_ranks_still_share_micro_batches_and_copies_evenly() -> None:
     capacity += capacity - usable(capacity)
     found = list(fit.remedies(shape, plan, capacity, shortest=1, measure=lambda memory: memory.certain))
     assert "trainer.processes = 12 (a GPU for each)" in found
+
+
+def test_moments_of_8_bits_are_named_where_they_are_enough() -> None:
+    shape = read_shape(CONFIGS / "SmolLM2-135M")
+    plan = TrainingPlan(tokens=1)
+    whole, coded = (training_memory(shape, replace(plan, eight_bit=is_on)) for is_on in (False, True))
+    assert coded.moments == pytest.approx(2.125 * shape.num_parameters, rel=1e-3)
+    assert whole.peak - coded.peak == whole.moments - coded.moments
+    capacity = coded.peak + coded.peak // 10
+    found = list(fit.remedies(shape, plan, capacity, shortest=1))
+    assert 'trainer.optimizer = "adamw_8bit"' in found

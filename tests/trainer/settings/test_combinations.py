@@ -31,6 +31,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"old_logprobs": "interpolated", "correction": "tis"}, "belongs to correction = decoupled"),
     ({"policy_loss": "reinforce"}, "set a correction"),
     ({"algorithm": "dr_grpo"}, "set it to the longest answer"),
+    ({"offload_weights": True, "optimizer": "adamw_8bit"}, "remove optimizer = adamw_8bit"),
     ({"kl": "k3"}, "set both, or neither"),
     ({"kl_coef": 0.1}, "set both, or neither"),
     ({"old_logprobs": "recomputed", "correction": "icepop", "correction_low": 3.0}, "is not below correction_high"),
@@ -67,6 +68,7 @@ WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
     ({"backend": "megatron"}, "offload_weights"),
     ({"backend": "megatron", "processes": 2}, "replicas"),
     ({"backend": "megatron", "processes": 2}, "context_parallel"),
+    ({"backend": "megatron"}, "optimizer"),
     ({}, "megatron"),
     ({"backend": "megatron"}, "share_prefixes"),
     *(({"algorithm": name}, "keep_without_spread") for name in ("ppo", "reinforce_plus_plus")),
@@ -169,7 +171,7 @@ def test_a_setting_that_would_be_ignored_is_refused_by_name(context: dict[str, A
     value = {"offload_weights": True, "offload_activations": True, "replicas": 2, "context_parallel": 2}.get(
         name, value
     )
-    value = "bfloat16" if name == "gather_precision" else value
+    value = {"gather_precision": "bfloat16", "optimizer": "adamw_8bit"}.get(name, value)
     value = {"lora_targets": ["q_proj"], "keep_state_every": 2, "missing_state": "fresh"}.get(name, value)
     value = {"megatron": {"tensor": 2}, "share_prefixes": False}.get(name, value)
     value = {"keep_without_spread": True, "kl_ratio": True, "dual_clip": 2.0}.get(name, value)
