@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -163,25 +164,33 @@ def _alternate(alone: RankPool, ranks: RankPool, samples: list[Sample], rounds: 
 
 
 def _written(ranks: RankPool, folder: Path, rounds: int) -> dict[str, float]:
-    """Rate of a checkpoint, written by all ranks and synced, over that of as many bytes; the last one stays."""
-    ratios, rates = [], []
-    size = 0
-    for at in range(rounds):
-        if at:
-            for file in folder.iterdir():
-                file.unlink()
-        folder.mkdir(exist_ok=True)
-        own = _seconds(ranks, Save(folder=folder), folder)
-        size = sum(file.stat().st_size for file in folder.iterdir())
-        with tempfile.TemporaryDirectory(dir=folder.parent) as name:
-            bare = _seconds(ranks, WriteBytes(folder=Path(name), num_bytes=size), Path(name))
-        ratios.append(bare / own)
-        rates.append(size / own)
+    """Rate of a checkpoint, written by all ranks and synced, over that of as many bytes; the last one stays.
+
+    The bytes are written before and after each checkpoint. How much the slowest took of the fastest's time says how
+    far the disk itself can be relied on.
+    """
+    folder.mkdir()
+    ranks.call(Save(folder=folder))
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    bare, own = [_bare(ranks, folder.parent, size)], list[float]()
+    for _ in range(rounds):
+        for file in folder.iterdir():
+            file.unlink()
+        own.append(_seconds(ranks, Save(folder=folder), folder))
+        bare.append(_bare(ranks, folder.parent, size))
+    beside = map(statistics.mean, pairwise(bare))
     return {
         "checkpoint_mb": size / 1e6,
-        "checkpoint_mb_s": statistics.median(rates) / 1e6,
-        "checkpoint_over_disk": statistics.median(ratios),
+        "checkpoint_mb_s": size / statistics.median(own) / 1e6,
+        "checkpoint_over_disk": statistics.median(bytes_s / own_s for bytes_s, own_s in zip(beside, own, strict=True)),
+        "disk_spread": max(bare) / min(bare),
     }
+
+
+def _bare(ranks: RankPool, parent: Path, size: int) -> float:
+    """Time for as many bytes, which go afterwards."""
+    with tempfile.TemporaryDirectory(dir=parent) as name:
+        return _seconds(ranks, WriteBytes(folder=Path(name), num_bytes=size), Path(name))
 
 
 def _seconds(ranks: RankPool, request: Save | WriteBytes, folder: Path) -> float:
