@@ -46,6 +46,10 @@ def run_node(
 
     Returns the status of the last run. Raises `TrainerUsageError` for a number that is no further machine's.
     """
+    if launch.rendezvous is None:
+        raise TrainerUsageError(
+            "trainer.launch.by = 'ray' starts the processes of all machines: `weir ranks` is not needed"
+        )
     if not 1 <= node < launch.nodes:
         raise TrainerUsageError(
             f"--node {node} is no further machine of trainer.launch.nodes = {launch.nodes}: name 1 to "

@@ -24,6 +24,7 @@ from typing import IO, Any, Protocol
 from weir.trainer.errors import NotFinite, TrainerError
 from weir.trainer.launch.agent import agent_command
 from weir.trainer.launch.nodes import join_all
+from weir.trainer.launch.ray_nodes import met_by_ray, nodes_command
 from weir.trainer.launch.work_folder import WorkFolder
 from weir.trainer.settings.launch import LaunchConfig
 
@@ -59,9 +60,11 @@ class RankPool:
         self._started = _Started(stderr=folder / STDERR)
         self._end = weakref.finalize(self, self._started.end, self._work)
         listener = listening(folder)
+        if launch.by == "ray" and launch.rendezvous is None:
+            launch = met_by_ray(launch)
         command = agent_command(processes=processes, launch=launch, node=0, folder=str(folder), device=device)
         with (folder / STDERR).open("ab") as stderr:
-            self._join(launch, stderr)
+            self._join(launch, _starts(launch, processes, device), stderr)
             self._started.agent = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr)
         threading.Thread(target=_end_with_any, args=(self._started.agent.pid, self._started.nodes), daemon=True).start()
         with listener, ends([self._started.agent]) as agent:
@@ -69,12 +72,11 @@ class RankPool:
                 raise self._died()
             self._started.connection = Connection(listener.accept()[0].detach())
 
-    def _join(self, launch: LaunchConfig, stderr: IO[bytes]) -> None:
-        """Start the other machines where a command does that, and wait for them. Raises `TrainerError`."""
+    def _join(self, launch: LaunchConfig, commands: Sequence[Sequence[str]], stderr: IO[bytes]) -> None:
+        """Start the other machines where commands do that, and wait for them. Raises `TrainerError`."""
         if launch.nodes == 1:
             return
-        for node in range(1, launch.nodes if launch.start is not None else 1):
-            command = ["/bin/sh", "-c", str(launch.start).replace("{node}", str(node))]
+        for command in commands:
             self._started.others.append(
                 subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr, start_new_session=True
@@ -125,6 +127,15 @@ class RankPool:
             f"training on {self.processes} processes ended with status {status}; {self.resumed}. The end of its "
             f"stderr:\n{tail}"
         )
+
+
+def _starts(launch: LaunchConfig, processes: int, device: str) -> list[list[str]]:
+    """The commands that start other machines; none where they come by themselves."""
+    if launch.by == "ray":
+        return [nodes_command(launch, processes=processes, device=device)]
+    if launch.start is None:
+        return []
+    return [["/bin/sh", "-c", launch.start.replace("{node}", str(node))] for node in range(1, launch.nodes)]
 
 
 @dataclass(slots=True)
