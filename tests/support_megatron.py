@@ -80,7 +80,7 @@ def run_jobs(jobs: Sequence[Any], processes: int, folder: Path) -> list[Any]:
     for job in jobs:
         job.out.mkdir()
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    quiet = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    quiet = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "TORCHDYNAMO_DISABLE": "1"}  # compiling takes minutes
     subprocess.run([*command, __file__, str(file)], check=True, env=os.environ | quiet)
     results: list[Any] = pickle.loads(Path(f"{file}.done").read_bytes())
     return results
@@ -118,6 +118,7 @@ def _do(job: MegatronJob, ranks: Any) -> tuple[dict[str, Any], dict[str, torch.T
 
     learner = MegatronLearner(job.folder, job.config, CPU, ranks, job.layout, reference=job.reference)
     assert learner.network.config.sequence_parallel == (job.layout.sequence and job.layout.tensor > 1)
+    assert learner.network.config.bias_activation_fusion == job.layout.fused_activations
     logprobs = learner._score_by_policy(job.samples)
     learner.score(job.samples)
     learner.stepper.clear()

@@ -208,7 +208,7 @@ def transformer_config(
         pipeline_dtype=dtype,
         params_dtype=dtype,
         bf16=dtype is torch.bfloat16,
-        bias_activation_fusion=False,
+        bias_activation_fusion=layout.fused_activations,
         masked_softmax_fusion=False,
         gradient_accumulation_fusion=False,
         persist_layer_norm=False,

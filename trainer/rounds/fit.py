@@ -51,7 +51,7 @@ def division_of(config: TrainerConfig) -> Division | None:
     """How the ranks divide the model; None where each gathers its layers."""
     if config.backend != "megatron":
         return None
-    return Division(processes=config.processes, **config.megatron.model_dump())
+    return Division(processes=config.processes, **config.megatron.sizes)
 
 
 def device_bytes(device: str) -> int | None:

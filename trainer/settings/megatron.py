@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict, Field
 
 
 class MegatronSettings(BaseModel):
-    """A layout; the processes that remain after tensor × pipeline × context are data parallel."""
+    """A layout, and how it computes; processes that remain after tensor × pipeline × context are data parallel."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -23,3 +25,13 @@ class MegatronSettings(BaseModel):
     context: int = Field(default=1, ge=1, description="Processes that share the tokens of each sequence (CP).")
     expert: int = Field(default=1, ge=1, description="Processes that share the experts of a layer (EP).")
     expert_tensor: int = Field(default=1, ge=1, description="Processes that share the matrices of an expert (ETP).")
+    fused_activations: bool = Field(
+        default=False,
+        description="Compute the activation of feed-forward blocks and experts as one kernel, which torch compiles at "
+        "the first step, and keep only its input for the backward pass.",
+    )
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """How processes divide the model, without how they compute it."""
+        return self.model_dump(exclude={"fused_activations"})

@@ -35,7 +35,7 @@ def test_the_page_has_the_tables_of_the_planner() -> None:
 def test_what_a_round_is_planned_with_agrees_with_the_page(row: Row) -> None:
     """Two counts: part by part here, and for `weir round --plan` from a model's sizes with equal stages."""
     paper, layout = plan_of(row), row.layout
-    division = Division(processes=row.gpus, **layout.model_dump())
+    division = Division(processes=row.gpus, **layout.sizes)
     plan = TrainingPlan(precision="bfloat16", tokens=row.tokens, checkpointing=True, division=division)
     planned, memory = training_memory(paper.shape, plan), paper.memory()
     whole = memory.weights + memory.gradients + memory.state + memory.host

@@ -34,7 +34,7 @@ CASES: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [
     ("qwen3", 2, {"pipeline": 2}, {"algorithm": "gspo", "clip_low": 0.04, "clip_high": 0.05}),
     ("qwen3", 2, {"context": 2}, {"algorithm": "gmpo", "kl": "k3", "kl_coef": 0.1}),
     ("qwen3", 2, {}, {"algorithm": "cispo", "sft_files": ["a fixed set of rows"], "sft_coef": 0.5}),
-    ("qwen2", 2, {"tensor": 2}, {"algorithm": "sapo", "gradient_checkpointing": True}),
+    ("qwen2", 2, {"tensor": 2, "fused_activations": True}, {"algorithm": "sapo", "gradient_checkpointing": True}),
     ("llama", 2, {"context": 2}, {"algorithm": "rloo", "loss_mean": "group"}),
     ("untied", 2, {"pipeline": 2}, {"algorithm": "dr_grpo", "loss_constant": 12}),
     (
@@ -43,7 +43,7 @@ CASES: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [
         {"expert": 2},
         {"algorithm": "grpo", "off_policy_delta": 0.4, "sft_files": ["a fixed set of rows"], "sft_coef": 0.5},
     ),
-    ("moe", 2, {"tensor": 2}, {"algorithm": "dapo"}),
+    ("moe", 2, {"tensor": 2, "fused_activations": True}, {"algorithm": "dapo"}),
     ("moe", 2, {"context": 2}, {"algorithm": "reinforce_plus_plus", "kl": "k1", "kl_coef": 0.1, "kl_in": "reward"}),
     ("qwen3", 4, {"tensor": 2, "pipeline": 2}, {"algorithm": "gspo", "clip_low": 0.04, "clip_high": 0.05}),
     (
@@ -62,7 +62,7 @@ CASES: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [
     ("balanced", 4, {"pipeline": 2, "expert": 2}, {"algorithm": "dapo", "entropy_coef": 0.01}),
     ("moe", 4, {"tensor": 2, "expert_tensor": 2}, {"algorithm": "sapo"}),
     ("latent", 2, {"tensor": 2}, {"algorithm": "grpo", "gradient_checkpointing": True}),
-    ("latent", 2, {"expert": 2}, {"algorithm": "dapo"}),
+    ("latent", 2, {"expert": 2, "fused_activations": True}, {"algorithm": "dapo"}),
     ("latent", 2, {"pipeline": 2}, {"algorithm": "cispo", "kl": "k3", "kl_coef": 0.1}),
     ("latent", 4, {"context": 2, "expert": 2}, {"algorithm": "grpo", "entropy_coef": 0.01}),
     ("whole_queries", 4, {"tensor": 2, "context": 2}, {"algorithm": "dapo"}),
