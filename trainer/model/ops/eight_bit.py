@@ -52,20 +52,20 @@ def in_float(moments: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 def decoded(codes: torch.Tensor, scales: torch.Tensor, kind: str) -> torch.Tensor:
     """The numbers (…, W) that codes (…, W) and scales (…, W / BLOCK) of a moment stand for."""
-    values, _ = _values(kind == KINDS[0], codes.device)
+    values = _values(kind == KINDS[0], codes.device)
     return _blocks(values[codes.int()]).mul_(scales[..., None]).flatten(-2)
 
 
 def _codes(numbers: torch.Tensor, *, signed: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """The nearest codes, and the scales of the blocks."""
-    _, borders = _values(signed, numbers.device)
+    """The nearest codes, by shares rounded to 11 bits, and the scales of the blocks."""
     blocks = _blocks(numbers)
-    scales = blocks.abs().amax(-1)
+    scales = blocks.abs().amax(-1) if signed else blocks.amax(-1)
     shares = blocks / scales.clamp(min=torch.finfo(torch.float32).tiny)[..., None]
-    codes = torch.bucketize(shares, borders, out_int32=True)
-    if not signed:  # values[0] is 0
-        codes.clamp_(min=1).masked_fill_(shares == 0, 0)
-    return codes.to(torch.uint8).flatten(-2), scales
+    halves = shares.half()  # its 16 bits name the code
+    codes = _codes_of_halves(signed, numbers.device)[halves.view(torch.int16).int() & 0xFFFF]
+    if not signed:  # values[0] is 0, which what is rounded to 0 is not
+        codes.masked_fill_((codes == 0) & (shares > 0), 1)
+    return codes.flatten(-2), scales
 
 
 def _blocks(numbers: torch.Tensor) -> torch.Tensor:
@@ -74,8 +74,8 @@ def _blocks(numbers: torch.Tensor) -> torch.Tensor:
 
 
 @cache
-def _values(signed: bool, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """The 256 values of codes, ascending, and the borders between them.
+def _values(signed: bool, device: torch.device) -> torch.Tensor:
+    """The 256 values of codes, ascending.
 
     A decade below 1 has half as many values as the one above it, in the middle of equal parts, down to 1e-7.
     """
@@ -84,5 +84,12 @@ def _values(signed: bool, device: torch.device) -> tuple[torch.Tensor, torch.Ten
         parts = 2 ** (decade if signed else decade + 1)
         steps = [10.0 ** (decade - 6) * (0.1 + 0.9 * (part + 0.5) / parts) for part in range(parts)]
         found += steps + ([-step for step in steps] if signed else [])
-    values = torch.tensor(sorted(found), dtype=torch.float32)
-    return values.to(device), ((values[1:] + values[:-1]) / 2).to(device)
+    return torch.tensor(sorted(found), dtype=torch.float32, device=device)
+
+
+@cache
+def _codes_of_halves(signed: bool, device: torch.device) -> torch.Tensor:
+    """The code nearest to each float16, by its bits: a search among values takes ten times as long."""
+    values = _values(signed, torch.device("cpu"))
+    halves = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.float16).float()
+    return torch.bucketize(halves.nan_to_num(), (values[1:] + values[:-1]) / 2).to(torch.uint8).to(device)

@@ -21,7 +21,7 @@ def test_a_number_is_off_by_a_share_of_itself_or_of_its_block() -> None:
         largest = moments[kind].abs().unflatten(-1, (-1, BLOCK)).amax(-1, keepdim=True).expand(32, 3, BLOCK).flatten(-2)
         off = (found[kind] - moments[kind]).abs()
         upper = moments[kind].abs() > largest / 10  # the decade with most codes
-        assert float((off / largest)[upper].max()) <= 0.9 / 64 / 2 + 1e-6
+        assert float((off / largest)[upper].max()) <= 0.9 / 64 / 2 + 2**-12 + 1e-6
         assert float((off / moments[kind].abs()).nanquantile(0.99)) < 0.25
 
 
