@@ -46,6 +46,7 @@ def open_views(config: StoreConfig, tokenizer: Path | None = None) -> duckdb.Duc
     if snapshot.hot:
         placed = place(snapshot.hot, snapshot.paths, snapshot.fileset.relinks)
     _limit(connection, config)
+    connection.execute("SET enable_progress_bar = false")  # it prints on standard output, where answers go
     # Files never change, so each footer is read once. Cursors take over only what is set for all.
     connection.execute("SET GLOBAL parquet_metadata_cache = true; SET GLOBAL TimeZone = 'UTC'; CREATE SCHEMA stored")
     connection.create_function("token_text", reader_of_text(tokenizer), ["INTEGER[]"], "VARCHAR")
