@@ -26,6 +26,7 @@ from weir.proxy.errors import UpstreamLost, UpstreamNotReached, UpstreamNotTaken
 
 _encode = msgspec.json.Encoder().encode
 TRY_LATER = frozenset({408, 425, 429, 503})
+NO_WORKER = "No worker available"  # smg's word, with a 400, while its health checks have taken all engines out
 _SHOWN_BYTES = 500
 _CONTROL_TIMEOUT = aiohttp.ClientTimeout(total=2)
 
@@ -229,9 +230,10 @@ def _decoded(body: bytes) -> Chunk:
 
 def _status_error(status: int, body: bytes) -> UpstreamNotTaken | UpstreamLost | UpstreamRejected:
     reason = f"the router answered {status}: {_shown(body)}"
-    if status in TRY_LATER:
+    message = _message_in(body)
+    if status in TRY_LATER or (message is not None and message.startswith(NO_WORKER)):
         return UpstreamNotTaken(reason)
-    return UpstreamRejected(_message_in(body) or reason) if 400 <= status < 500 else UpstreamLost(reason)
+    return UpstreamRejected(message or reason) if 400 <= status < 500 else UpstreamLost(reason)
 
 
 def _message_in(body: bytes) -> str | None:

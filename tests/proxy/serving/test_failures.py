@@ -109,11 +109,14 @@ def test_aborts_while_the_gate_is_open_are_continued_up_to_a_bound(open_way: Cal
         create(way)
 
 
-def test_a_router_without_workers_gives_503_and_recovers_with_them(tiny_model_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["sglang-router", "smg"])
+def test_a_router_without_workers_gives_503_and_recovers_with_them(
+    kind: str, tiny_model_dir: Path, tmp_path: Path
+) -> None:
     engine = ScriptedEngine(lambda _: Script(ids=ids_of(ANSWER))).start()
     settings: dict[str, Any] = {"refused_limit_s": 0.05}
     with (
-        running_router([engine.url], tmp_path) as router,
+        running_router([engine.url], tmp_path, kind=kind) as router,
         running_proxy(tmp_path / "store", tiny_model_dir, router.url, **settings) as proxy,
     ):
         way = Way(engine=engine, router=router, proxy=proxy)
