@@ -1,6 +1,7 @@
 """Finds one compacted call by the history that it ends or by its id, and reads it back as a record.
 
-It reads the call and the bases of its prompt, and no other calls of its group.
+It reads the call and the bases of its prompt, and no other calls of its group. Of a store in S3 it fetches only the
+files that the catalog knows to have calls of the call's group, or of the session's where the caller names one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sqlalchemy as sa
 
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import SQL_VARIABLES, Catalog
+from weir.store.catalog.files import files_of_sessions, files_with_groups
 from weir.store.config import StoreConfig
 from weir.store.errors import StoreCorrupt, StoreUnavailable
 from weir.store.parquet.columns import SCHEMA, TOKEN_COLUMNS
@@ -53,7 +55,9 @@ class StoredCalls:
     def group_of(self, session_id: str) -> str | None:
         """The group of a session, from its latest compacted call."""
         with self._reading():
-            found = read_calls(self._files_since(0), {"session_id": [session_id]}, ["group_id", "started_us"])
+            found = read_calls(
+                self._files_since(0, session_id), {"session_id": [session_id]}, ["group_id", "started_us"]
+            )
         calls = sorted(found.to_pylist(), key=lambda row: int(row["started_us"]))
         return str(calls[-1]["group_id"]) if calls else None
 
@@ -87,24 +91,31 @@ class StoredCalls:
         return _record(row, self._prompt(table))
 
     def _first_tries(self, dialect: str, body: bytes, since_us: int, session_id: str | None) -> list[CallRecord]:
-        files = self._files_since(since_us)
+        files = self._files_since(since_us, session_id)
         wanted = {"dialect": [dialect]} | ({"session_id": [session_id]} if session_id is not None else {})
         table = read_calls(files, wanted, ["call_id", "request", "finished_us"])
         same = [r["call_id"] for r in table.to_pylist() if r["request"] == body and r["finished_us"] >= since_us]
         return [record for record in map(self._read, same) if record is not None]
 
-    def _files(self, call_id: str | None = None) -> list[Path]:
-        """All files; only the call's own file where the catalog knows it."""
+    def _files(self, call_id: str) -> list[Path]:
+        """The call's own file where the catalog knows it, else all files."""
         query = sa.select(t.files.c.path)
         of_call = query.join(t.call_ends, t.call_ends.c.file_id == t.files.c.file_id)
         with self._catalog.reading().begin() as connection:
-            found = connection.scalars(of_call.where(t.call_ends.c.call_id == call_id)).all() if call_id else []
+            found = connection.scalars(of_call.where(t.call_ends.c.call_id == call_id)).all()
             return self._fetched(found or connection.scalars(query).all())
 
-    def _files_since(self, since_us: int) -> list[Path]:
-        query = sa.select(t.files.c.path).where(t.files.c.created_us >= since_us)
+    def _files_since(self, since_us: int, session_id: str | None) -> list[Path]:
+        """The files since then, of all sessions or of the groups of one."""
+        query = sa.select(t.files.c.path, t.files.c.file_id).where(t.files.c.created_us >= since_us)
         with self._catalog.reading().begin() as connection:
-            return self._fetched(connection.scalars(query).all())
+            among = None if session_id is None else files_of_sessions(connection, [session_id], ())
+            found = connection.execute(query).all()
+            return self._fetched([row.path for row in found if among is None or row.file_id in among])
+
+    def _files_of_group(self, group_id: str) -> list[Path]:
+        with self._catalog.reading().begin() as connection:
+            return self._fetched([file.path for file in files_with_groups(connection, [group_id])])
 
     def _fetched(self, paths: Sequence[str]) -> list[Path]:
         self._copies.fetch(paths)
@@ -114,7 +125,7 @@ class StoredCalls:
         """The whole prompt of a call: its bases' tokens, then its own suffix."""
         call_id, group_id = call["call_id"][0].as_py(), call["group_id"][0].as_py()
         chain = [call_id]
-        files = self._files()
+        files = self._files_of_group(group_id)
         base = call["base_call"][0].as_py()
         if base is not None:
             links = read_calls(files, {"group_id": [group_id]}, ["call_id", "base_call"])

@@ -115,6 +115,7 @@ def _being_read(folder: Path) -> set[str]:
 
 @contextlib.contextmanager
 def _turn(config: StoreConfig, kind: int) -> Iterator[None]:
+    config.folder.mkdir(parents=True, exist_ok=True)
     with open(config.folder / LOCK, "a") as file:
         fcntl.flock(file, kind)
         yield

@@ -26,8 +26,9 @@ from weir.store.catalog.shared_segments import forget_log_writer, log_writers, s
 from weir.store.config import StoreConfig
 from weir.store.errors import CompactionRunning
 from weir.store.maintenance.compact import compact
+from weir.store.query.stored_call import StoredCalls
 from weir.store.reader import connect, load_calls
-from weir.store.records.call_record import CallRecord
+from weir.store.records.call_record import CallRecord, unpack_ids
 from weir.store.shared import log
 from weir.store.shared.files import share_file
 from weir.store.shared.log import share_left_behind
@@ -285,7 +286,7 @@ def test_readers_of_some_sessions_fetch_the_files_of_their_groups_and_no_others(
     writer = recording("a", "writer-a")
     batches = [
         [make_call("c1", [1], [2], session_id="s", group_id="g")],
-        [make_call("c2", [1, 2, 3], [4], session_id="beside", group_id="g", at=2_000_000)],
+        [make_call("c2", [1, 2, 3], [4], session_id="beside", group_id="g", at=2_000_000, digest=b"c2".ljust(16))],
         [make_call("c3", [5], [6], session_id="s", group_id="h", at=3_000_000)],  # a session may name another group
         [make_call("d1", list(range(1000, 3000)), [7], session_id="far", group_id="f", at=4_000_000)],
     ]
@@ -304,6 +305,11 @@ def test_readers_of_some_sessions_fetch_the_files_of_their_groups_and_no_others(
     loaded = load_calls(machine("b"), ["s"])["s"]
     assert [(call.call_id, call.parent_call) for call in loaded] == [("c1", None), ("c3", None)]
     assert fetched("b") == sum(sizes.values()) - sizes[Path(far).name]
+    [ended_by] = StoredCalls(machine("proxy"), catalog).ending([b"c2".ljust(16)])
+    assert unpack_ids(ended_by.prompt_ids).tolist() == [1, 2, 3]
+    assert len(list(machine("proxy").data_dir.glob("*.parquet"))) == 2, "those of its group"
+    assert StoredCalls(machine("other-proxy"), catalog).group_of("far") == "f"
+    assert fetched("other-proxy") == sizes[Path(far).name]
     assert load_calls(machine("c"), ["nobody"]) == {"nobody": []}
     assert fetched("c") == 0
     assert len(places(machine("d"))) == 4  # a question may be about any of them
