@@ -2,7 +2,8 @@
 
 The corpus is this repository's own, a file a candidate: `cheats/*.py` for the tasks `kernel_eval/example_*_task.py`,
 `cheats/reported/*.py` each with its task beside it, and `kernel_eval/honest/*.py`, each with its task within. Nothing
-of it is imported here.
+of it is imported here. With `--gpu` a server with this machine's GPUs judges: the cheats that need one are asked too,
+and timed where their files say so, and those that are none there are left out.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx
+
 from weir.scripts.bench.kernel_eval import server
+from weir.scripts.launch.errors import NoDevice
 
 _TASK_NAMES = ("Model", "get_inputs", "get_init_inputs")
 _AT_A_TIME = 2
+ON_GPU = {"port": 0, "memory_bytes": 1 << 34, "call_timeout_s": 30.0}  # a worker's memory holds CUDA's context
 _WRONG_ANSWER = 0.3  # the reward of an answer that is wrong, which no cheat is needed for
 # its kernel computes the whole answer in every call, which is all that a reward is given for; torch, which overwrites
 # it where nobody looks, has no part in what is judged
@@ -32,6 +37,7 @@ class Case(NamedTuple):
     honest: bool
     task: str
     candidate: str
+    perf_trials: int = 0
 
 
 def stated(source: str) -> dict[str, Any]:
@@ -58,14 +64,15 @@ def task_and_candidate(source: str) -> tuple[str, str]:
     return "".join(task), "".join(candidate)
 
 
-def cases(folder: Path) -> Iterator[Case]:
-    """The corpus of a folder `tests`. Raises FileNotFoundError if it is none."""
+def cases(folder: Path, *, on_gpu: bool = False) -> Iterator[Case]:
+    """The corpus of a folder `tests` for judges with or without a GPU. Raises FileNotFoundError if it is none."""
     for path in _files(folder / "cheats"):
         source = path.read_text()
         constants = stated(source)
-        if not constants.get("NEEDS_GPU"):
+        if not constants.get("HARMLESS_ON_GPU" if on_gpu else "NEEDS_GPU"):
             task = folder / "kernel_eval" / f"example_{constants.get('TASK', 'relu')}_task.py"
-            yield Case(path.stem, False, task.read_text(), source)
+            timed = constants.get("PERF_TRIALS", 0) if on_gpu else 0
+            yield Case(path.stem, False, task.read_text(), source, timed)
     for path in _files(folder / "cheats" / "reported"):
         if not path.name.endswith(".task.py"):
             yield Case(
@@ -87,24 +94,35 @@ async def _judged(url: str, corpus: list[Case], trials: int) -> list[dict[str, A
 
     async def one(case: Case) -> dict[str, Any] | None:
         async with gate:
-            return await server.evaluate(http, case.task, case.candidate, trials)
+            return await server.evaluate(http, case.task, case.candidate, trials, perf_trials=case.perf_trials)
 
     async with server.client(url) as http:
         return await asyncio.gather(*(one(case) for case in corpus))
 
 
-def main(folder: Path, trials: int) -> None:
-    """Print what went wrong, and the two rates. Raises SystemExit with status 1 if either is not 0."""
-    corpus = list(cases(folder))
-    with server.running_server({"port": 0, "gpus": []}) as (url, _):
+def is_wrong(case: Case, reply: dict[str, Any] | None) -> bool:
+    """Whether an honest kernel was not found correct, or a cheat earns more than a wrong answer."""
+    correct = reply is not None and bool(reply["correct"])
+    if case.honest:
+        return not correct
+    return correct or (reply is not None and (reply["raw_reward"] or 0.0) > _WRONG_ANSWER)
+
+
+def main(folder: Path, trials: int, *, on_gpu: bool = False) -> None:
+    """Print what went wrong, and the two rates. Raises SystemExit with status 1 if either is not 0.
+
+    Raises NoDevice where GPUs shall judge and the server has none.
+    """
+    corpus = list(cases(folder, on_gpu=on_gpu))
+    with server.running_server(ON_GPU if on_gpu else {"port": 0, "gpus": []}) as (url, _):
+        if on_gpu and (mode := httpx.get(f"{url}/health", trust_env=False).json()["mode"]) != "gpu":
+            raise NoDevice(f"the server judges as {mode}: run this on a machine with a GPU and torch's CUDA build")
         replies = asyncio.run(_judged(url, corpus, trials))
     counts = {"cheats": 0, "cheats_rewarded": 0, "honest": 0, "honest_refused": 0}
     for case, reply in zip(corpus, replies, strict=True):
         kind, wrong = ("honest", "honest_refused") if case.honest else ("cheats", "cheats_rewarded")
         counts[kind] += 1
-        correct = reply is not None and bool(reply["correct"])
-        earns = correct or (reply is not None and (reply["raw_reward"] or 0.0) > _WRONG_ANSWER)
-        if not correct if case.honest else earns:
+        if is_wrong(case, reply):
             counts[wrong] += 1
             print(f"{wrong}: {case.name}: {reply and (reply['fault'], reply['fault_message'])}")
     rates = {

@@ -61,9 +61,13 @@ def client(url: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=url, timeout=600, trust_env=False, limits=httpx.Limits(max_connections=64))
 
 
-async def evaluate(http: httpx.AsyncClient, task: str, candidate: str, trials: int) -> dict[str, Any] | None:
-    """The reply to one evaluation; None if the server gave none."""
-    body = {"original_model_src": task, "custom_model_src": candidate, "num_correct_trials": trials}
+async def evaluate(
+    http: httpx.AsyncClient, task: str, candidate: str, trials: int, *, perf_trials: int = 0
+) -> dict[str, Any] | None:
+    """The reply to one evaluation, which is timed with `perf_trials`; None if the server gave none."""
+    body: dict[str, Any] = {"original_model_src": task, "custom_model_src": candidate, "num_correct_trials": trials}
+    if perf_trials:
+        body |= {"measure_performance": True, "num_perf_trials": perf_trials}
     try:
         response = await http.post("/eval", json=body)
     except httpx.TransportError:

@@ -146,6 +146,9 @@ def trainer(
         float, typer.Option(min=1, help="With --gpu, the device's dense peak in bfloat16; an H100's or H200's is 989.")
     ] = 989.0,
     steps: Annotated[int, typer.Option(min=1, help="With --gpu, steps of which a figure is the median.")] = 3,
+    host_gb: Annotated[
+        float | None, typer.Option(min=1, help="With --gpu, CPU memory that may be used. Default: what is free.")
+    ] = None,
 ) -> None:
     """Tokens per second of a loss and backward pass, and TRL's.
 
@@ -156,7 +159,7 @@ def trainer(
     if gpu:
         from weir.scripts.bench.trainer.on_gpu import main as main_on_gpu
 
-        main_on_gpu(case or [], peak_tflops, steps)
+        main_on_gpu(case or [], peak_tflops, steps, host_gb)
         return
     from weir.scripts.bench.trainer.run import main
 
@@ -203,7 +206,10 @@ def kernel_eval(
         Path | None,
         typer.Option(help="Instead: which cheats of that folder `tests` are rewarded, and which honest kernels not."),
     ] = None,
-    gpu: Annotated[bool, typer.Option("--gpu", help="Instead: the accuracy of kernel timing on a GPU.")] = False,
+    gpu: Annotated[
+        bool,
+        typer.Option("--gpu", help="Instead: the accuracy of kernel timing on a GPU. With --corpus: GPUs judge it."),
+    ] = False,
     memory: Annotated[
         bool, typer.Option("--memory", help="Instead: memory of an evaluation of large tensors.")
     ] = False,
@@ -215,7 +221,7 @@ def kernel_eval(
     if corpus is not None:
         from weir.scripts.bench.kernel_eval.corpus import main as judge_corpus
 
-        return judge_corpus(corpus, trials)
+        return judge_corpus(corpus, trials, on_gpu=gpu)
     if memory:
         from weir.scripts.bench.kernel_eval.memory import main as measure_memory
 

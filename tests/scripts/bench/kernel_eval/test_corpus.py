@@ -6,20 +6,40 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
+import httpx
 import pytest
 
+from weir.scripts.bench.kernel_eval import corpus
 from weir.scripts.bench.kernel_eval.corpus import cases
+from weir.scripts.launch.errors import NoDevice
 
 TESTS = Path(__file__).parents[3]
 
 
 def test_the_whole_corpus_is_found() -> None:
-    corpus = list(cases(TESTS))
-    assert sum(not case.honest for case in corpus) >= 100
-    assert sum(case.honest for case in corpus) >= 75
-    assert all("get_inputs" in case.task and "class Model(" in case.task for case in corpus)
+    found = list(cases(TESTS))
+    assert sum(not case.honest for case in found) >= 100
+    assert sum(case.honest for case in found) >= 75
+    assert all("get_inputs" in case.task and "class Model(" in case.task for case in found)
+
+
+def test_judges_with_a_gpu_get_the_cheats_that_need_one_and_not_those_that_are_none_there() -> None:
+    without, on_gpu = ({case.name: case for case in cases(TESTS, on_gpu=there)} for there in (False, True))
+    assert on_gpu.keys() - without.keys() >= {"replays_a_graph", "pins_inputs_in_the_cache"}
+    assert without.keys() - on_gpu.keys() == {"works_in_the_background"}
+    assert on_gpu["tells_timed_calls_apart"].perf_trials == 3
+    assert not any(case.perf_trials for case in without.values())
+
+
+def test_a_server_without_a_gpu_is_not_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "cases", lambda folder, on_gpu: iter(()))
+    monkeypatch.setattr(corpus.server, "running_server", lambda settings: nullcontext(("http://unused", 0)))
+    monkeypatch.setattr(corpus.httpx, "get", lambda url, **how: httpx.Response(200, json={"mode": "interpreter"}))
+    with pytest.raises(NoDevice, match="the server judges as interpreter"):
+        corpus.main(tmp_path, 1, on_gpu=True)
 
 
 def test_a_folder_that_holds_no_corpus_is_an_error_that_says_which_one_does(tmp_path: Path) -> None:
