@@ -9,9 +9,27 @@ from pathlib import Path
 import pytest
 from support_model import make_tiny_model
 from support_postgres import Postgres, running_postgres
+from support_run import FailuresAtOnce, TimeLimit, in_order
 from support_s3 import ENVIRONMENT, S3Server, running_s3
 from support_servers import EngineFactory, ServerProcess, find_free_port, start_engine
 from support_smollm2 import cached_smollm2
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    help = "skip the tests that have not begun after so many seconds, and say which"
+    parser.addoption("--begin-within", type=float, metavar="SECONDS", help=help)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    limit_s = config.getoption("--begin-within")
+    if limit_s is not None:
+        config.pluginmanager.register(TimeLimit(limit_s))
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FailuresAtOnce(config))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = in_order(items)
 
 
 @pytest.fixture(scope="session")

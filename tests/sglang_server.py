@@ -13,6 +13,7 @@ import pytest
 from support_servers import ServerProcess, find_free_port, start_server
 
 VARIABLE = "WEIR_TEST_SGLANG"
+FORKED = Path(__file__).with_name("sglang_forked.py")
 FLAGS = (
     *("--device", "cpu", "--disable-overlap-schedule", "--attention-backend", "torch_native"),
     *("--sampling-backend", "pytorch", "--grammar-backend", "none", "--dtype", "float32"),
@@ -34,7 +35,7 @@ def start_sglang(model: Path | str, *, folder: Path, arguments: tuple[str, ...] 
     """Start SGLang on `model` and wait until it answers /health; its log is written to `folder`."""
     environment = Path(os.environ[VARIABLE])
     port = find_free_port()
-    command = [str(environment / "bin" / "python"), "-m", "sglang.launch_server", "--model-path", str(model)]
+    command = [str(environment / "bin" / "python"), str(FORKED), "--model-path", str(model)]
     home = folder / "sglang-home"
     home.mkdir(exist_ok=True)
     return start_server(

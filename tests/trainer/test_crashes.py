@@ -29,7 +29,7 @@ STEPS = [
     "committed",
     "published",
 ]
-RANDOM_KILLS = 200
+RANDOM_KILLS = 60
 KILLS_PER_TEST = 20
 
 
