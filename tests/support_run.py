@@ -1,8 +1,8 @@
 """How a whole run of the tests goes: which files begin, what is said at once, and what a limit of time leaves out.
 
-pytest-xdist gives whole files to its processes. It gets an order to keep the order (`--no-loadscope-reorder`), which is made
-here: files that need minutes begin, so that no process is left with one of them at the end, and files that repeat what
-others show once come last, since they are what a run on a slow machine can do without.
+pytest-xdist hands out whole files and, by `--no-loadscope-reorder`, keeps the order that is made here: files that need
+minutes begin, so that no process is left with one of them at the end, and files that repeat what others show once come
+last, since a run on a slow machine can do without them.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def engine() -> Iterator[ScriptedEngine]:
 def test_a_router_that_accepts_connections_slowly_answers_a_thousand_held_calls(
     engine: ScriptedEngine, tiny_model_dir: Path, tmp_path: Path
 ) -> None:
-    settings: dict[str, Any] = {"connect_timeout_s": 0.5, "refused_limit_s": 5.0}
+    settings: dict[str, Any] = {"connect_timeout_s": 0.5, "refused_limit_s": 30.0}
     with (
         running_router([engine.url], tmp_path) as router,
         narrow_listener(router.url, 0.02) as url,
@@ -94,7 +94,7 @@ def test_a_router_that_accepts_connections_slowly_answers_a_thousand_held_calls(
 
 def test_a_host_that_accepts_connections_slowly_answers_relayed_calls_that_were_held(tmp_path: Path) -> None:
     host = ScriptedHost("sglang")
-    settings: dict[str, Any] = {"level": "passthrough", "connect_timeout_s": 0.5, "refused_limit_s": 5.0}
+    settings: dict[str, Any] = {"level": "passthrough", "connect_timeout_s": 0.5, "refused_limit_s": 30.0}
     with (
         narrow_listener(host.url, 0.02) as url,
         running_proxy(tmp_path / "store", None, url, **settings) as proxy,
