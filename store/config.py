@@ -34,8 +34,8 @@ class StoreConfig(BaseModel):
     local_copies_bytes: int = Field(
         default=64 * 2**30,
         ge=0,
-        description="Where root is in S3: size of the copies of shared files on this machine. The least recently used "
-        "are deleted, except while they are read.",
+        description="Where root is in S3: size of the copies of shared files, and of parts of them, on this machine. "
+        "The least recently used are deleted, except while they are read.",
     )
     orphan_grace_s: float = Field(
         default=86_400.0,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from weir.store.errors import QueryRefused, QueryStopped
+from weir.store.errors import QueryRefused, QueryStopped, StoreCorrupt, StoreError, StoreUnavailable
 from weir.store.query.sql.views import VIEWS
 
 if TYPE_CHECKING:
@@ -42,8 +42,9 @@ class Answer:
 def asking(connection: duckdb.DuckDBPyConnection, timeout_s: float | None = None) -> Iterator[None]:
     """Run a query and read its answer within this block, which turns DuckDB's errors into ours.
 
-    Raises QueryStopped for a limit or an interrupt, QueryRefused for an invalid query. Without a time there is no
-    limit, as for exports.
+    Raises QueryStopped for a limit or an interrupt, QueryRefused for an invalid query, StoreUnavailable and
+    StoreCorrupt where object storage refuses or lacks what is to be read. Without a time there is no limit, as for
+    exports.
     """
     is_late = threading.Event()
 
@@ -75,10 +76,19 @@ def asking(connection: duckdb.DuckDBPyConnection, timeout_s: float | None = None
             "on that disk, lower store.query_spill_mb, or ask for less"
         ) from error
     except duckdb.Error as error:
-        raise _refused(error) from error
+        raise _of_reading(error) or _refused(error) from error
     finally:
         timer.cancel()
         _roll_back(connection)
+
+
+@contextlib.contextmanager
+def reading_files() -> Iterator[None]:
+    """Raise what kept DuckDB from reading a range of object storage: StoreUnavailable, StoreCorrupt or QueryStopped."""
+    try:
+        yield
+    except duckdb.Error as error:
+        raise _of_reading(error) or error from error
 
 
 def answer_rows(connection: duckdb.DuckDBPyConnection, query: str, parameters: Parameters) -> Answer:
@@ -119,6 +129,20 @@ def check_question(connection: duckdb.DuckDBPyConnection, query: str) -> None:
 
 def _refused(error: duckdb.Error) -> QueryRefused:
     return QueryRefused(f"{first_sentence(error)} ({_HINT})")
+
+
+def _of_reading(error: duckdb.Error) -> StoreError | None:
+    """What ended the reading of a range: DuckDB passes on the text of its traceback only."""
+    message = str(error).strip(": \n")
+    if not message.startswith("Traceback"):
+        return None
+    if message.endswith(KeyboardInterrupt.__name__):
+        return QueryStopped("the query was stopped, as asked")
+    for kind in (StoreUnavailable, StoreCorrupt):
+        _, is_it, said = message.rpartition(f"{kind.__name__}: ")
+        if is_it:
+            return kind(" ".join(said.split()))
+    return None
 
 
 def _stopped_for_memory(error: duckdb.OutOfMemoryException) -> str:

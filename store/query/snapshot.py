@@ -5,6 +5,10 @@ is listed before the catalog is read, so that segments compacted in between are 
 pinned before the catalog is read, so that what is read is of that generation or a later one, and none of it is deleted.
 No transaction is open while the log is read, since that would hold back SQLite's checkpoints; what entered files
 meanwhile is read from the log or from those files. Folders of Parquet files are never listed.
+
+Of a store in S3, the files of the asked sessions' groups are fetched. Where the whole store is asked for, readers read
+ranges of a file, unless it is small, on this machine already, or has calls of groups that are in the log too: those are
+linked with each other.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.files import FileSet, file_set, files_of_sessions, generation_now
+from weir.store.catalog.files import FileSet, file_set, files_of_sessions, files_with_groups, generation_now
 from weir.store.config import StoreConfig
 from weir.store.errors import StoreUnavailable
 from weir.store.log.segment_format import Segment, SegmentContents, list_segments
@@ -26,6 +30,7 @@ from weir.store.shared.files import fetch_log
 from weir.store.shared.local_copies import Copies
 from weir.store.shared.lost_calls import collect_lost_calls
 
+WHOLE_BYTES = 2**20  # files up to this size are fetched whole: one request costs less than several
 ATTEMPTS = 3  # a segment may be deleted while a slow snapshot is taken; then it is retried
 
 Rows = list[tuple[object, ...]]
@@ -42,19 +47,12 @@ class Snapshot:
     unread: list[Segment]  # of those, the segments that were not read to their end
     tables: Mapping[str, Rows]  # the requested catalog tables, at the moment when the files were first looked up
     pin: SnapshotPin  # its files are kept until this is released
+    ranged: frozenset[str]  # ids of the files that are read by ranges from object storage
 
     @property
     def paths(self) -> list[Path]:
-        """The Parquet files, oldest first."""
-        return [self.root / file.path for file in self.fileset.files]
-
-    @property
-    def paths_by_schema(self) -> dict[int, list[Path]]:
-        """The Parquet files by their schema version."""
-        found: dict[int, list[Path]] = {}
-        for file in self.fileset.files:
-            found.setdefault(file.schema_version, []).append(self.root / file.path)
-        return found
+        """The Parquet files that are here, oldest first: with every call of the groups of `hot`."""
+        return [self.root / file.path for file in self.fileset.files if file.file_id not in self.ranged]
 
 
 def take_snapshot(
@@ -86,14 +84,22 @@ def take_snapshot(
                 }
             try:
                 log: Log = {s: s.read() for s in segments if s.segment_id not in fileset.compacted}
-                if sessions is not None:
-                    fileset, log = _narrowed(catalog, fileset, segments, log, frozenset(sessions))
-                pin.copies.fetch([file.path for file in fileset.files])
+                needed: Collection[str] | None = None
+                if sessions is not None or isinstance(config.root, str):
+                    fileset, log, needed = _needed(catalog, fileset, segments, log, sessions)
+                if sessions is not None and needed is not None:
+                    fileset = replace(fileset, files=[file for file in fileset.files if file.file_id in needed])
+                ranged = _ranged(config, fileset, needed)
+                pin.copies.fetch([file.path for file in fileset.files if file.file_id not in ranged])
             except FileNotFoundError:
                 continue
+            if sessions is None:
+                pin.copies.read_parts([file.path for file in fileset.files if file.file_id in ranged])
             hot, unread = records_of(log)
             pin.hold()
-            return Snapshot(root=config.folder, fileset=fileset, hot=hot, unread=unread, tables=rows, pin=pin)
+            return Snapshot(
+                root=config.folder, fileset=fileset, hot=hot, unread=unread, tables=rows, pin=pin, ranged=ranged
+            )
         raise StoreUnavailable(
             f"cannot read the log of {config.root}: its segments were deleted {ATTEMPTS} times while they were being "
             "read; raise store.segment_grace_s"
@@ -103,12 +109,13 @@ def take_snapshot(
         raise
 
 
-def _narrowed(
-    catalog: Catalog, fileset: FileSet, segments: Sequence[Segment], log: Log, sessions: Collection[str]
-) -> tuple[FileSet, Log]:
-    """The files that the sessions need, and the log without the segments that entered files while it was read.
+def _needed(
+    catalog: Catalog, fileset: FileSet, segments: Sequence[Segment], log: Log, sessions: Collection[str] | None
+) -> tuple[FileSet, Log, Collection[str] | None]:
+    """The ids of the files with calls of the sessions' groups or (None) of groups in the log; None: it may be any.
 
-    Which files are needed depends on the log, and the catalog says it of its latest generation only.
+    With the log without the segments that entered files while it was read, and the files then: which files are needed
+    depends on the log, and the catalog says it of its latest generation only.
     """
     with catalog.reading().begin() as connection:
         if generation_now(connection) != fileset.generation:
@@ -116,11 +123,24 @@ def _narrowed(
             left = [segment for segment in segments if segment.segment_id not in fileset.compacted]
             # A segment is new here only where a repair took it out of a file.
             log = {segment: log[segment] if segment in log else segment.read() for segment in left}
-        of_sessions = [r for contents in log.values() for r in contents.records if r.session_id in sessions]
-        needed = files_of_sessions(connection, sessions, {record.group_id for record in of_sessions})
-    if needed is not None:
-        fileset = replace(fileset, files=[file for file in fileset.files if file.file_id in needed])
-    return fileset, log
+        records = [record for contents in log.values() for record in contents.records]
+        if sessions is not None:
+            asked = frozenset(sessions)
+            groups = {record.group_id for record in records if record.session_id in asked}
+            return fileset, log, files_of_sessions(connection, asked, groups)
+        groups = {record.group_id for record in records}
+        return fileset, log, {file.file_id for file in files_with_groups(connection, groups)} if groups else ()
+
+
+def _ranged(config: StoreConfig, fileset: FileSet, needed: Collection[str] | None) -> frozenset[str]:
+    """The ids of the files of which readers fetch ranges; None: all are needed whole."""
+    if needed is None:
+        return frozenset()
+    return frozenset(
+        file.file_id
+        for file in fileset.files
+        if file.file_id not in needed and file.num_bytes > WHOLE_BYTES and not (config.folder / file.path).exists()
+    )
 
 
 def records_of(log: Log) -> tuple[list[CallRecord], list[Segment]]:

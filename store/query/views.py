@@ -1,11 +1,13 @@
 """The SQL views over a snapshot: calls, tokens, sessions, branches, groups, rewards, evaluations, rounds, versions.
 
-Invariants: one connection is one snapshot. DuckDB may read the snapshot's Parquet files and nothing else, its settings
-are locked, and its data of the catalog and the log are copies. docs/sql.md documents the columns; a test compares them.
+Invariants: one connection is one snapshot. DuckDB may read the snapshot's Parquet files and nothing else (of those in
+object storage, the ranges that a query needs), its settings are locked, and its data of the catalog and the log are
+copies. docs/sql.md documents the columns; a test compares them.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import weakref
 from collections.abc import Mapping, Sequence
@@ -20,11 +22,14 @@ from weir.store.catalog import schema as t
 from weir.store.config import StoreConfig
 from weir.store.parquet.columns import PLACE_COLUMNS, SCHEMA, call_table, missing_columns
 from weir.store.parquet.placement import Placement, place
-from weir.store.query.snapshot import Rows, take_snapshot
+from weir.store.query.question import reading_files
+from weir.store.query.ranged_files import RangedFiles, url_of
+from weir.store.query.snapshot import Rows, Snapshot, take_snapshot
 from weir.store.query.sql.macros import MACROS
 from weir.store.query.sql.views import VIEWS
 from weir.store.query.token_text import reader_of_text
 from weir.store.records.tree import Link
+from weir.store.shared.object_store import objects_of
 from weir.store.spill import SpillFolder
 
 CATALOG_TABLES = (
@@ -56,13 +61,15 @@ def open_views(config: StoreConfig, tokenizer: Path | None = None) -> duckdb.Duc
     _keep(connection, "hot", call_table(placed.fresh, placed.places, placed.end_hashes))
     moved = {**snapshot.fileset.relinks, **placed.moved}
     _keep(connection, "relinks", _relinks_arrow(moved))
-    calls = _calls_sql(snapshot.paths_by_schema, any_hot=bool(placed.fresh), any_moved=bool(moved))
-    connection.execute(f"CREATE VIEW stored.calls AS {calls}")
+    sources = _sources(connection, config, snapshot)
+    calls = _calls_sql(sources, any_hot=bool(placed.fresh), any_moved=bool(moved))
+    with reading_files():
+        connection.execute(f"CREATE VIEW stored.calls AS {calls}")
     for name, query in VIEWS.items():
         connection.execute(f"CREATE VIEW {name} AS {query}")
     for macro in MACROS:
         connection.execute(f"CREATE MACRO {macro}")
-    _lock(connection, [str(path) for path in snapshot.paths])
+    _lock(connection, list(itertools.chain.from_iterable(sources.values())))
     return connection
 
 
@@ -82,15 +89,30 @@ def _lock(connection: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> None:
     connection.execute("SET enable_external_access = false; SET lock_configuration = true")
 
 
-def _calls_sql(paths_by_schema: Mapping[int, Sequence[Path]], any_hot: bool, any_moved: bool) -> str:
+def _sources(
+    connection: duckdb.DuckDBPyConnection, config: StoreConfig, snapshot: Snapshot
+) -> Mapping[int, Sequence[str]]:
+    """The Parquet files by schema version, as DuckDB finds them: paths, or URLs where it reads ranges."""
+    objects = objects_of(config)
+    if objects is not None and snapshot.ranged:
+        ranged = [file for file in snapshot.fileset.files if file.file_id in snapshot.ranged]
+        connection.register_filesystem(RangedFiles(config, objects, ranged))
+    found: dict[int, list[str]] = {}
+    for file in snapshot.fileset.files:
+        source = url_of(file) if file.file_id in snapshot.ranged else str(snapshot.root / file.path)
+        found.setdefault(file.schema_version, []).append(source)
+    return found
+
+
+def _calls_sql(sources: Mapping[int, Sequence[str]], any_hot: bool, any_moved: bool) -> str:
     """The call columns of files and log together, with the places that changed since compaction.
 
     An empty log is left out, which saves a seventh of a query's time, unless columns would be missing without it.
     """
-    whole = any(not missing_columns(schema_version) for schema_version in paths_by_schema)
+    whole = any(not missing_columns(schema_version) for schema_version in sources)
     parts = ["SELECT * FROM stored.hot"] if any_hot or not whole else []
-    for schema_version, paths in sorted(paths_by_schema.items()):
-        listed = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
+    for schema_version, paths in sorted(sources.items()):
+        listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
         moves = "LEFT JOIN stored.relinks m ON m.call_id = f.call_id" if any_moved else ""
         missing = missing_columns(schema_version)
         columns = ", ".join(_column_sql(name, any_moved) for name in SCHEMA.names if name not in missing)

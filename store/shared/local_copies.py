@@ -1,9 +1,9 @@
 """Copies of shared files on this machine: which are being read, and which are deleted when there are too many.
 
 Invariants: a copy that any reader here uses is not deleted: readers note its name before they check whether it exists,
-in a file of `reading/` whose lock ends with their process. Of the others the least recently used are deleted until all
-copies together have at most `local_copies_bytes`; each can be fetched again. Where the root is a folder, nothing is
-done.
+in a file of `reading/` whose lock ends with their process. Of the others, and of the parts of files, the least recently
+used are deleted until all together have at most `local_copies_bytes`; each can be fetched again. Where the root is a
+folder, nothing is done.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from weir.store.config import StoreConfig
 from weir.store.log.writer import lock_file
 from weir.store.shared.files import fetch_keys
 from weir.store.shared.object_store import objects_of
+from weir.store.shared.part_copies import delete_parts, part_copies
 
 FOLDER = "reading"
 LOCK = "copies.lock"
@@ -46,6 +47,11 @@ class Copies:
         for path in paths:
             os.utime(self._config.folder / path)
 
+    def read_parts(self, paths: Sequence[str]) -> None:
+        """Bound the copies at `close` for a reader that fetches ranges of these files; parts of others are deleted."""
+        delete_parts(self._config.folder, paths)
+        self._fetched = self._fetched or bool(paths)
+
     def hold_all(self) -> None:
         """Keep every copy of this machine until `close`."""
         if self._objects is not None:
@@ -55,11 +61,11 @@ class Copies:
     def close(self) -> None:
         """Release the copies; those that are too many are deleted."""
         fd, self._fd = self._fd, -1
-        if fd < 0:
-            return
-        self._note.unlink(missing_ok=True)
-        os.close(fd)
+        if fd >= 0:
+            self._note.unlink(missing_ok=True)
+            os.close(fd)
         if self._fetched:
+            self._fetched = False
             delete_copies(self._config)
 
     def _say(self, paths: Sequence[str]) -> None:
@@ -83,21 +89,25 @@ def all_copies(config: StoreConfig) -> Iterator[None]:
 
 def delete_copies(config: StoreConfig) -> int:
     """Delete the least recently used copies that are too many and unused; returns how many."""
-    if not config.data_dir.is_dir():
-        return 0
     count = 0
     with _turn(config, fcntl.LOCK_EX):
         read = _being_read(config.folder / FOLDER)
         if ALL in read:
             return 0  # the process that holds all of them does it afterwards
-        found = [(path, path.stat()) for path in config.data_dir.glob(f"[!.]*{SUFFIX}")]  # without those being fetched
-        excess = sum(stat.st_size for _, stat in found) - config.local_copies_bytes
+        whole = config.data_dir.glob(f"[!.]*{SUFFIX}")  # without those being fetched
+        found = [(path, path.stat()) for path in [*whole, *part_copies(config.folder)]]
+        excess = sum(_disk_bytes(stat) for _, stat in found) - config.local_copies_bytes
         for path, stat in sorted(found, key=lambda one: one[1].st_mtime_ns):
             if excess > 0 and str(path.relative_to(config.folder)) not in read:
                 path.unlink()
-                excess -= stat.st_size
+                excess -= _disk_bytes(stat)
                 count += 1
     return count
+
+
+def _disk_bytes(stat: os.stat_result) -> int:
+    """What a copy occupies; a part has holes."""
+    return min(stat.st_size, stat.st_blocks * 512)
 
 
 def _being_read(folder: Path) -> set[str]:

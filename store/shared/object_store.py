@@ -99,6 +99,11 @@ class Objects:
             return bytes(obstore.get(self._store, key).bytes())
         return None
 
+    def read_range(self, key: str, start: int, end: int) -> bytes:
+        """The bytes of a range; fewer where the object ends before. Raises FileNotFoundError where there is none."""
+        with self._request("read", key):
+            return bytes(obstore.get_range(self._store, key, start=start, end=end))
+
     def names(self, folder: str) -> list[str]:
         """The keys under a folder, sorted."""
         return [found.key for found in self.listed(folder)]
