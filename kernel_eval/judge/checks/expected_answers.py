@@ -11,12 +11,17 @@ from weir.kernel_eval.ipc.messages import Output
 from weir.kernel_eval.ipc.tensor_arena import tensors_among
 from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.checks.slices import pieces_of
-from weir.kernel_eval.judge.checks.tolerance import Difference, can_tell, compare
+from weir.kernel_eval.judge.checks.tolerance import Difference, can_tell, compare, near_tolerance
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.reference import Expected, Reference
 from weir.kernel_eval.tasks.rows import every_nth, thinned
+
+_LEFT_OUT = (
+    ": within the tolerance, but further off on the task's own inputs than float32 gets; do not leave out a term, "
+    "however small, nor approximate a function"
+)
 
 
 def difference(
@@ -46,6 +51,24 @@ def difference(
         return _first(compare(got, wanted, by_slices=False) for got, wanted in pairs)
     told.update(number for number, (exact, own) in enumerate(known) if can_tell(exact, own))
     return _first(compare(got, exact, own) for got, (exact, own) in zip(outputs, known, strict=True)) and first
+
+
+def left_out(
+    reference: Reference, model: Any, inputs: list[Any], expected: Expected, outputs: list[torch.Tensor]
+) -> Difference | None:
+    """What shows that a right answer to the task's own draw lacks a term below the tolerance; None if nothing does.
+
+    The answer has to be as near as honest kernels are to the reference's, in the task's precision or in float64.
+    """
+    by_value = reference.works_by_value(model)
+    tolerances = [near_tolerance(output.dtype, by_value=by_value) for output in outputs]
+    asked = [number for number, tolerance in enumerate(tolerances) if tolerance is not None]
+    far = [n for n in asked if compare(outputs[n], expected.outputs[n], tolerance=tolerances[n]) is not None]
+    known = _own_errors(reference, model, inputs, expected) if far else None
+    if known is None:
+        return None
+    found = _first(compare(outputs[n], *known[n], tolerance=tolerances[n]) for n in far)
+    return found and found._replace(message=found.message + _LEFT_OUT)
 
 
 def told_by(reference: Reference, model: Any, inputs: list[Any], expected: Expected) -> set[int]:

@@ -23,7 +23,7 @@ from weir.kernel_eval.ipc.trace import Operator, Place, Trace
 from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
-from weir.kernel_eval.judge.checks.expected_answers import check_form, difference, dtypes_of
+from weir.kernel_eval.judge.checks.expected_answers import check_form, difference, dtypes_of, left_out
 from weir.kernel_eval.judge.checks.outcome import EVALUATION_ERRORS
 from weir.kernel_eval.judge.checks.tolerance import TOLERANCES
 from weir.kernel_eval.judge.source import provenance
@@ -166,11 +166,18 @@ class PlayedTrials:
         return work
 
     def run(
-        self, record: int, subject: Subject, question: Question, meanwhile: Callable[[], None] = lambda: None
+        self,
+        record: int,
+        subject: Subject,
+        question: Question,
+        meanwhile: Callable[[], None] = lambda: None,
+        *,
+        is_own: bool = False,
     ) -> None:
         """Play a record on a trial's inputs, and compare its answer. Raises `FaultDetected`.
 
-        `meanwhile`: what this process does while the player works.
+        `meanwhile`: what this process does while the player works. `is_own`: the inputs are as the task draws them, so
+        that a term below the tolerance is looked for.
         """
         inputs, expected = question
         arguments = [tensors_among(inputs), subject.state]
@@ -185,6 +192,8 @@ class PlayedTrials:
             if played.changed_inputs and not expected.changes_inputs:
                 self._break_rule("input_changed", "an input was written to, which the task's own code does not do")
             wrong = difference(self._reference, subject.model, inputs, expected, outputs, self.told)
+            if wrong is None and is_own:
+                wrong = left_out(self._reference, subject.model, inputs, expected, outputs)
             if wrong is not None:
                 message = wrong.message + _advice(subject.lacking)
                 raise FaultDetected(Stage.ANSWERED, wrong.fault, message, trial=self.num_answered + 1)

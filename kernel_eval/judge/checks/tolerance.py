@@ -11,6 +11,9 @@ An answer is compared with the reference's in the task's precision, then with th
 element may also be wrong by a few times the reference's own error: on inputs where rounding is amplified, nobody can do
 better. That error is the element's, or what is usual in its slices, since a single rounding may happen to be exact.
 Where that would allow most elements half of their scale, a draw tells nothing (`can_tell`).
+
+These tolerances leave room for terms that are smaller. Therefore an answer to the task's own draw has to be nearer
+(`near_tolerance`): as near as honest kernels are, whatever the order in which they add.
 """
 
 from __future__ import annotations
@@ -34,6 +37,13 @@ TOLERANCES = {
 }
 
 
+class Tolerance(NamedTuple):
+    """What is allowed: of an element's magnitude and scale, and whatever these are."""
+
+    relative: float
+    absolute: float
+
+
 class Difference(NamedTuple):
     """The first error of an answer."""
 
@@ -41,6 +51,9 @@ class Difference(NamedTuple):
     message: str
 
 
+_NEAR = 1e-5  # of float32: sums of any order, and products by fewer multiplications, are nearer
+_NEAR_BY_VALUE = 2e-6  # where each value is computed from few
+_ROUNDINGS_OF_ONE = 2.0  # by value: numbers near one are passed through, by a tanh that is made of exponentials, say
 OWN_ERRORS = 4.0  # how many times the reference's own error is allowed
 _MOST_ALLOWED = 0.5  # of an element's scale; beyond it, zeros would pass
 _PIECE = 1 << 20  # elements
@@ -54,17 +67,41 @@ _OF_ZEROS = 1e-3  # the scale of a slice of zeros, of that of the whole answer: 
 _USUAL_ERRORS = 16.0  # how many times the error that is usual around it: among thousands of roundings some are as large
 
 
+def usual(dtype: torch.dtype) -> Tolerance | None:
+    """The tolerance of each comparison; None where values must be equal."""
+    relative = TOLERANCES.get(dtype)
+    least = torch.finfo(dtype).tiny if relative is not None else 0.0  # smaller ones have fewer digits, or become zeros
+    return None if relative is None else Tolerance(relative, least)
+
+
+def near_tolerance(dtype: torch.dtype, *, by_value: bool) -> Tolerance | None:
+    """The tolerance of answers to the task's own draw; None where it is the usual one.
+
+    `by_value`: whether all operators of the task work value by value.
+    """
+    if dtype not in (torch.float32, torch.complex64):
+        return None
+    limits = torch.finfo(dtype)
+    return Tolerance(_NEAR_BY_VALUE, _ROUNDINGS_OF_ONE * limits.eps) if by_value else Tolerance(_NEAR, limits.tiny)
+
+
 def compare(
-    got: torch.Tensor, expected: torch.Tensor, own_errors: torch.Tensor | None = None, *, by_slices: bool = True
+    got: torch.Tensor,
+    expected: torch.Tensor,
+    own_errors: torch.Tensor | None = None,
+    *,
+    by_slices: bool = True,
+    tolerance: Tolerance | None = None,
 ) -> Difference | None:
     """Compare tensors of the same shape; `expected` may be of higher precision. None if they agree.
 
     `own_errors`: those of the reference's answer in the task's precision, not negative; allowed `OWN_ERRORS` times.
-    `by_slices`: whether a slice may be no further off than its own root mean square allows.
+    `by_slices`: whether a slice may be no further off than its own root mean square allows. `tolerance`: if it is not
+    the usual one.
     """
-    if got.numel() == 0 or _is_close(got, expected):
+    tolerance = tolerance or usual(got.dtype)
+    if got.numel() == 0 or _is_close(got, expected, tolerance):
         return None
-    tolerance = TOLERANCES.get(got.dtype)
     if tolerance is None:
         found = _Wrong(got.numel())
         for at in pieces_of(got.shape):
@@ -80,12 +117,12 @@ def compare(
             "should",
         )
     scales = _Scales(expected, by_slices=by_slices)
-    usual = [] if own_errors is None else _usual(own_errors)
+    around = [] if own_errors is None else _usual(own_errors)
     found = _Wrong(got.numel())
     for at in pieces_of(got.shape):
         own = None if own_errors is None else own_errors[at]
-        _compare_piece(found, at, got[at], expected[at], tolerance, scales.of(at), own, _parts(usual, at))
-    return found.difference(tolerance)
+        _compare_piece(found, at, got[at], expected[at], tolerance, scales.of(at), own, _parts(around, at))
+    return found.difference(tolerance.relative)
 
 
 def _compare_piece(
@@ -93,17 +130,16 @@ def _compare_piece(
     at: tuple[slice, ...],
     got: torch.Tensor,
     expected: torch.Tensor,
-    tolerance: float,
+    tolerance: Tolerance,
     scale: torch.Tensor,
     own_errors: torch.Tensor | None,
     usual: list[torch.Tensor],
 ) -> None:
     """Add what is wrong in a piece of an answer."""
-    least = torch.finfo(got.dtype).tiny  # smaller numbers have fewer digits, or become zeros
     magnitude, finite = _magnitude(expected)
     wide = torch.complex128 if got.is_complex() else torch.float64
     error = (got.to(wide) - expected.to(wide)).abs().masked_fill_(~finite, 0.0)
-    allowed = tolerance * (magnitude + scale) + least
+    allowed = tolerance.relative * (magnitude + scale) + tolerance.absolute
     if own_errors is not None:
         allowed = allowed + _excused(own_errors, usual)
     wrong = error > allowed
@@ -116,11 +152,11 @@ def can_tell(expected: torch.Tensor, own_errors: torch.Tensor) -> bool:
     """Whether right answers are told from zeros: for half of the elements, less than half of their scale is allowed."""
     if expected.numel() == 0 or not (expected.is_floating_point() or expected.is_complex()):
         return True
-    scales, usual = _Scales(expected, by_slices=True), _usual(own_errors)
+    scales, around = _Scales(expected, by_slices=True), _usual(own_errors)
     num_finite, num_untold = 0, 0
     for at in pieces_of(expected.shape):
         finite = torch.isfinite(expected[at])
-        excused = _excused(own_errors[at], _parts(usual, at))
+        excused = _excused(own_errors[at], _parts(around, at))
         num_finite += int(finite.sum())
         num_untold += int((finite & (excused > scales.of(at) * _MOST_ALLOWED)).sum())
     return 2 * num_untold <= num_finite
@@ -213,17 +249,15 @@ def _excused(own_errors: torch.Tensor, usual: list[torch.Tensor]) -> torch.Tenso
     return torch.maximum(OWN_ERRORS * own, _USUAL_ERRORS * functools.reduce(torch.minimum, usual))
 
 
-def _is_close(got: torch.Tensor, expected: torch.Tensor) -> bool:
+def _is_close(got: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance | None) -> bool:
     """Whether each element is as near as its own magnitude allows. Few are examined at a time: answers are large."""
-    tolerance = TOLERANCES.get(got.dtype)
     pieces = zip(torch.split(got.reshape(-1), _PIECE), torch.split(expected.reshape(-1), _PIECE), strict=True)
     if tolerance is None:
         return all(bool((one == two).all()) for one, two in pieces)
-    least = torch.finfo(got.dtype).tiny
     wide = torch.complex128 if got.is_complex() else torch.float64
     for one, two in pieces:
         one, two = one.to(wide), two.to(wide)
-        near = ((one - two).abs() <= tolerance * two.abs() + least) & torch.isfinite(two)
+        near = ((one - two).abs() <= tolerance.relative * two.abs() + tolerance.absolute) & torch.isfinite(two)
         if not bool((near | (one == two) | (one.isnan() & two.isnan())).all()):
             return False
     return True

@@ -209,7 +209,11 @@ class _Attempt:
             self._start_second(init_arguments, inputs)
         ahead = functools.partial(questions.draw_ahead, trial + 1)
         trials.run(
-            self.records.index(recorded), subject, question, recording.begin_end if questions.is_last(trial) else ahead
+            self.records.index(recorded),
+            subject,
+            question,
+            recording.begin_end if questions.is_last(trial) else ahead,
+            is_own=trial == 0,
         )
         for build in self._builds[:1]:
             build.advance()

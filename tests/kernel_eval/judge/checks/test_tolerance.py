@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from weir.kernel_eval.judge.checks.expected_answers import told_by
+from weir.kernel_eval.judge.checks.expected_answers import left_out, told_by
 from weir.kernel_eval.judge.checks.tolerance import can_tell, compare
 from weir.kernel_eval.tasks import rows
 from weir.kernel_eval.tasks.reference import Reference
@@ -61,3 +61,52 @@ def test_a_slice_of_zeros_has_the_scale_of_the_whole_and_other_slices_their_own(
     near[3], far[3] = 5e-8, 5e-6
     assert compare(near, expected) is None
     assert compare(far, expected) is not None
+
+
+TASK = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x): return RESULT
+def get_inputs(): return [torch.randn(16, 256)]
+def get_init_inputs(): return []
+"""
+
+
+def lacks_a_term(result: str, answer: str, scale: float = 1.0) -> bool:
+    """Whether something shows that an answer to the task's own draw lacks a term; it is within the usual tolerance."""
+    reference = Reference(TASK.replace("RESULT", result).replace("randn(16, 256)", f"randn(16, 256) * {scale}"), 5.0)
+    model = reference.build([], 1)
+    inputs = reference.inputs(3)
+    expected = reference.expected(model, inputs)
+    outputs = [eval(answer, {"torch": torch, "x": inputs[0]})]
+    assert compare(outputs[0], expected.outputs[0]) is None
+    return left_out(reference, model, inputs, expected, outputs) is not None
+
+
+@pytest.mark.parametrize(
+    ("result", "answer"),
+    [
+        ("x - 1e-5 * x", "x"),
+        ("x + 1e-5 * torch.sin(x)", "x"),
+        ("torch.softmax(x, 1) * 0.99995", "torch.softmax(x, 1)"),
+        ("(x @ x.mT) * 0.99995", "x @ x.mT"),
+        ("torch.erf(x)", "torch.erf(x) + 3e-5 * torch.sign(x)"),
+    ],
+)
+def test_a_term_below_the_tolerance_is_missed_in_an_answer_to_the_tasks_own_draw(result: str, answer: str) -> None:
+    assert lacks_a_term(result, answer)
+
+
+@pytest.mark.parametrize(
+    ("result", "answer", "scale"),
+    [
+        ("torch.tanh(x)", "(torch.exp(2 * x) - 1) / (torch.exp(2 * x) + 1)", 0.01),
+        ("torch.var(x, 1)", "((x * x).sum(1) - x.sum(1) ** 2 / 256) / 255", 1.0),
+        ("x.cumsum(1)", "torch.stack([x[:, : i + 1].flip(1).sum(1) for i in range(256)], 1)", 1.0),
+        ("torch.log_softmax(x, 1)", "x - torch.log(torch.exp(x).sum(1, keepdim=True))", 1.0),
+        ("torch.sin(50 * x)", "torch.sin(x * 5 * 10)", 1.0),
+        ("x.half()", "(x * 1.001).half()", 1.0),
+    ],
+)
+def test_another_way_to_compute_it_lacks_nothing(result: str, answer: str, scale: float) -> None:
+    assert not lacks_a_term(result, answer, scale)
