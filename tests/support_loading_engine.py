@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ class LoadingEngine:
         self.version = "0"
         self.paused = False
         self.fault: Fault | None = None
+        self.slow_s: dict[str, float] = {}  # path → what an answer takes
         self.told: list[str] = []
         self.hung = threading.Event()
         self.let_go = threading.Event()
@@ -32,6 +34,7 @@ class LoadingEngine:
     def reply(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Status and body of an answer."""
         self.told.append(path.removeprefix("/"))
+        time.sleep(self.slow_s.get(path, 0.0))
         if path == "/pause_generation":
             self.paused = True
         elif path == "/continue_generation":

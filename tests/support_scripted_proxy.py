@@ -6,6 +6,7 @@ Not here: calls of agents; tests of those start a real proxy (`support_proxy.py`
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,8 +23,20 @@ class Proxy:
         self.url = url
         self.gate = "open"
         self.told: list[tuple[str, Any]] = []
+        self.times_closed = 0
+        self.closed_s = 0.0  # how long the last time
         self.refuses: str | None = None
         self.on_close: Callable[[], None] = lambda: None  # called before it says that its gate is closed
+        self._since_s = 0.0
+
+    def turn(self, gate: str) -> None:
+        """The gate closes or opens."""
+        now = time.monotonic()
+        if gate == "closed" and self.gate == "open":
+            self._since_s, self.times_closed = now, self.times_closed + 1
+        elif gate == "open" and self.gate == "closed":
+            self.closed_s = now - self._since_s
+        self.gate = gate
 
 
 @contextmanager
@@ -36,7 +49,7 @@ def scripted_proxy() -> Iterator[Proxy]:
             allowed = self.headers["authorization"] == f"Bearer {KEY}" and self.path != proxy.refuses
             if allowed:
                 proxy.told.append((self.path, body))
-                proxy.gate = "closed" if self.path.endswith("pause") else "open"
+                proxy.turn("closed" if self.path.endswith("pause") else "open")
                 if proxy.gate == "closed":
                     proxy.on_close()
             answer = json.dumps({"gate": proxy.gate}).encode()

@@ -8,6 +8,7 @@ TrainerError             base; exit status 1
 ├── JudgeUnavailable     a source of rewards did not answer; the round stays open and the next start resumes it
 ├── NotFinite            a loss, gradient or weight is not a finite number; no weights were written
 ├── PublishFailed        no proxy or no engine took the version; the round is committed, publishing can be repeated
+│   └── HoldTooShort     no engine took it within the time that calls may be held
 └── SwitchFailed         engines kept the devices that training was to have; the round stays open
 """
 
@@ -48,6 +49,10 @@ class NotFinite(TrainerError):
 
 class PublishFailed(TrainerError):
     """No engine serves the version; engines keep serving the one they have."""
+
+
+class HoldTooShort(PublishFailed):
+    """Every engine needs longer to load than calls may be held for it."""
 
 
 class SwitchFailed(TrainerError):

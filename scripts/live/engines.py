@@ -4,8 +4,9 @@ Calls of an engine that leaves end with their partial output, and the proxies se
 engine in rotation the gates of all proxies are closed, so that calls wait instead of being refused; where calls may
 only be held for so long, an engine stands in instead: it takes calls although its member trains, until another one
 enters. Where calls with the tag `serve` are never to wait, engines load out of rotation, while others stay and gates
-let such calls pass. Invariants: an engine enters the rotation with the newest weights only; one that left is paused and
-holds no call, unless it stands in.
+let such calls pass. Where all engines need longer to load than calls may be held, they load out of rotation from then
+on, one half after the other. Invariants: an engine enters the rotation with the newest weights only; one that left is
+paused and holds no call, unless it stands in.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from weir.cluster.live.world import MemberFailed
 from weir.proxy.engines.router import Liveness, Probe, RouterClient, RouterFailed
 from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
-from weir.trainer.errors import TrainerError
+from weir.trainer.errors import HoldTooShort, TrainerError
 from weir.trainer.http_json import Refused, get, post
 from weir.trainer.publishing.catalog_entries import control_key, serve
 from weir.trainer.publishing.gates import Gates
@@ -67,9 +68,11 @@ class Engines:
         self.router = RouterClient(config.router_url)
         self._http = httpx.AsyncClient(trust_env=False, timeout=None)
         self._config, self._store, self._catalog, self._console = config, store, catalog, console
-        hold_s = config.publish_timeout_s if max_hold_s is None else min(max_hold_s, config.publish_timeout_s)
-        self._held_config = config.model_copy(update={"publish_timeout_s": hold_s})
-        self._limits_hold = max_hold_s is not None or serves
+        self._max_hold_s = config.publish_timeout_s if max_hold_s is None and serves else max_hold_s
+        self._limits_hold = self._max_hold_s is not None
+        self._in_turns = False  # a load needed longer than calls may be held
+        self._slow: set[str] = set()  # engines that need longer by themselves
+        self._entering = 0
         self._serves, self._stages_ahead = serves, stages_ahead
         self._left: list[str] = []  # that were taken out for training, the last one last
         self._dead: set[str] = set()  # which the router may still list
@@ -100,6 +103,7 @@ class Engines:
     async def enter(self, url: str) -> None:
         """Bring an engine into the rotation, with the newest weights. Raises `MemberFailed`."""
         self._returns(url)
+        self._entering += 1
         try:
             await self._load_newest(url)
             async with self._changing:
@@ -111,6 +115,8 @@ class Engines:
                     await self._replace(replaced)
         except (Refused, RouterFailed, TrainerError) as error:
             raise MemberFailed(str(error)) from error
+        finally:
+            self._entering -= 1
 
     async def leave(self, url: str) -> None:
         """Take an engine out of rotation and pause it; its calls go on elsewhere. Raises `MemberFailed`.
@@ -180,29 +186,83 @@ class Engines:
             await post(self._http, f"{url}/abort_request", {"abort_all": True})
 
     async def load(self, urls: Sequence[str]) -> Loaded:
-        """Load the newest weights behind closed gates."""
+        """Load the newest weights behind closed gates, or out of rotation where calls may not be held for so long."""
         try:
             if self._serves and await self._others() - {*urls}:
                 return self._loaded(await self._load_aside(urls))
-            return self._loaded(await self._publish(urls, self._held_config, holds_calls=True))
+            if not self._in_turns:
+                try:
+                    return self._loaded(await self._publish(urls, hold_limit_s=self._max_hold_s))
+                except HoldTooShort as error:
+                    self._needs_longer(urls, error)
+            return await self._load_in_turns(urls)
         except (Refused, RouterFailed, TrainerError, MemberFailed) as error:
             return Loaded(failed=dict.fromkeys(urls, str(error)), staged_s=0.0)
+
+    def _needs_longer(self, urls: Sequence[str], error: HoldTooShort) -> None:
+        self._slow |= {*urls} if len(urls) == 1 else set()
+        if not self._in_turns:
+            self._console.print(
+                f"engines load in turns from now on, out of rotation: to load needs longer than the "
+                f"{self._max_hold_s:g} s of cluster.max_hold_s: {error}",
+                soft_wrap=True,
+            )
+        self._in_turns = True
+
+    async def _load_in_turns(self, urls: Sequence[str]) -> Loaded:
+        """One half after the other while the others take calls; one that is alone waits for those that enter."""
+        left, failed = list(urls), dict[str, str]()
+        while left:
+            others = await self._others_soon(left)
+            turn = left if others else left[: len(left) // 2 or 1]
+            left = [url for url in left if url not in turn]
+            try:
+                if others or left:
+                    failed |= (await self._load_aside(turn)).failed
+                else:
+                    await self._load_alone(turn[0])
+            except (Refused, RouterFailed, TrainerError, MemberFailed) as error:
+                failed |= dict.fromkeys([*turn, *left], str(error))  # what is left would take calls alone
+                break
+        return Loaded(failed=failed, staged_s=0.0)
+
+    async def _others_soon(self, urls: Sequence[str]) -> set[str]:
+        """The other engines of the rotation; where one engine is left alone, once one that enters is there."""
+        while not (others := await self._others() - {*urls}) and len(urls) == 1 and self._entering:  # noqa: ASYNC110 (routers tell of nothing)
+            await asyncio.sleep(ENTER_POLL_S)
+        return others
+
+    async def _load_alone(self, url: str) -> None:
+        """Load where no other engine takes calls: within the time that they may be held, or else aloud."""
+        if url not in self._slow:
+            try:
+                await self._publish([url], hold_limit_s=self._max_hold_s)
+                return
+            except HoldTooShort as error:
+                self._needs_longer([url], error)
+        self._console.print(
+            f"engine {url} is alone in rotation and needs longer to load than cluster.max_hold_s: calls are held "
+            "until it has loaded",
+            soft_wrap=True,
+        )
+        await self._publish([url])
 
     def _loaded(self, report: PublishReport) -> Loaded:
         staged_s = report.times.get("engines_stage", 0.0) if self._stages_ahead else 0.0
         return Loaded(failed=report.failed, staged_s=staged_s)
 
     async def _load_aside(self, urls: Sequence[str]) -> PublishReport:
-        """Load out of rotation, beside engines that stay; only calls without the tag `serve` are held."""
+        """Load out of rotation, beside engines that stay; with calls that have the tag `serve`, others are held."""
         gates = self._new_gates()
         version: int | None = None
         try:
-            await gates.close(serve_passes=True)
+            if self._serves:
+                await gates.close(serve_passes=True)
             async with self._changing:
                 for url in urls:
                     await self._take_out(url)
             await asyncio.gather(*(self._pause(url) for url in urls))
-            report = await self._publish(urls, self._config, holds_calls=False)
+            report = await self._publish(urls, holds_calls=False)
             version = report.version
             async with self._changing:
                 for url in report.serving:
@@ -223,10 +283,10 @@ class Engines:
         if newest is None or not (newest.path / MANIFEST).exists() or probe.version == str(newest.manifest.version):
             await post(self._http, f"{url}/continue_generation", {})
         elif self._limits_hold and url in await self.router.engines() and not await self._others(url):
-            await self._publish([url], self._held_config, holds_calls=True)
+            await self._load_alone(url)
         else:
             await self._take_out(url)
-            await self._publish([url], self._config, holds_calls=False)
+            await self._publish([url], holds_calls=False)
 
     async def _others(self, url: str | None = None) -> set[str]:
         """The engines of the rotation that may answer, without this one."""
@@ -264,10 +324,12 @@ class Engines:
             await self._gates.close()
             self._closed = True
 
-    async def _publish(self, urls: Sequence[str], config: TrainerConfig, *, holds_calls: bool) -> PublishReport:
+    async def _publish(
+        self, urls: Sequence[str], *, holds_calls: bool = True, hold_limit_s: float | None = None
+    ) -> PublishReport:
         newest = current_version(self._store.folder)
         assert newest is not None
-        to_these = config.model_copy(update={"engine_urls": list(urls)})
+        to_these = self._config.model_copy(update={"engine_urls": list(urls)})
         return await asyncio.to_thread(
             serve,
             newest.path,
@@ -277,6 +339,7 @@ class Engines:
             self._console,
             holds_calls=holds_calls,
             stages_ahead=self._stages_ahead,
+            hold_limit_s=hold_limit_s,
         )
 
     async def _take_out(self, url: str) -> None:

@@ -51,18 +51,28 @@ def serve(
     holds_calls: bool = True,
     holder: str | None = None,
     stages_ahead: bool = True,
+    hold_limit_s: float | None = None,
 ) -> PublishReport:
     """Publish a version folder to the engines, as `publish`, and enter in the catalog which serve it.
 
     `holds_calls` is false for engines that are out of rotation; those that serve the version already go on. Raises
-    `PublishFailed`.
+    `PublishFailed`, of it `HoldTooShort`.
     """
     manifest = read_manifest(folder)
     enter_version(catalog, folder, manifest)
     with publish_turn(catalog, store, lease_s=config.lease_s) if config.engine_urls else nullcontext():
         key = control_key(config, store)
-        ways = {"holds_calls": holds_calls, "stages_ahead": stages_ahead}
-        report = publish(folder, manifest.version, config, key, catalog, holder=holder, **ways)
+        report = publish(
+            folder,
+            manifest.version,
+            config,
+            key,
+            catalog,
+            holds_calls=holds_calls,
+            holder=holder,
+            stages_ahead=stages_ahead,
+            hold_limit_s=hold_limit_s,
+        )
         if report.serving:
             before = () if holds_calls else _serving(catalog, manifest.version)
             catalog.set_published(manifest.version, now_us(), [*dict.fromkeys((*before, *report.serving))])

@@ -20,6 +20,7 @@ import httpx
 from weir.store.catalog.devices.switches import AsleepEngine
 from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, done, for_each, post
 from weir.trainer.publishing.engine_memory import TAGS, give_again, take_again
+from weir.trainer.publishing.hold import LOADED, PAUSED, Hold
 from weir.trainer.publishing.members import Member, ask_members
 from weir.trainer.publishing.quantised import with_fp8, without_fp8
 from weir.trainer.settings.config import TrainerConfig
@@ -44,8 +45,9 @@ class Delivery:
         version: int,
         config: TrainerConfig,
         asleep: Mapping[str, AsleepEngine] = MappingProxyType({}),
+        hold: Hold | None = None,
     ) -> None:
-        """`asleep`: engines that gave their memory back."""
+        """`asleep`: engines that gave their memory back; `hold` bounds what is done behind closed gates."""
         self.ways: dict[str, Way] = dict.fromkeys(config.engine_urls, "disk")
         self.fallbacks: dict[str, str] = {}  # engine → why it did not go the first way
         self.failed: dict[str, str] = {}  # engine → why it has not the version's weights
@@ -58,12 +60,13 @@ class Delivery:
         self._folder = folder
         self._version = version
         self._config = config
+        self._hold = hold or Hold()
         self._members: list[Member] = []
 
     async def stage(self) -> None:
         """Send the tensors to the engines that keep them beside what they serve; agents notice nothing."""
         wanted = self._config.publish.way
-        limit_s = min(CONTROL_TIMEOUT_S, self._config.publish_timeout_s)
+        limit_s = min(CONTROL_TIMEOUT_S, self._limit_s())
         if self._config.publish.form == "fp8":
             await self._quantise(limit_s)
             return
@@ -92,7 +95,8 @@ class Delivery:
         limit_s = min(CONTROL_TIMEOUT_S, self._config.publish_timeout_s)
 
         async def stop(url: str) -> None:
-            await post(self._http, f"{url}/pause_generation", {"mode": pause}, timeout_s=limit_s)
+            pause_s = self._hold.within(limit_s, PAUSED)
+            await post(self._http, f"{url}/pause_generation", {"mode": pause}, timeout_s=pause_s)
 
         self.failed = await for_each(self._config.engine_urls, stop) | self.failed
         try:
@@ -108,7 +112,7 @@ class Delivery:
         """Engines that sleep take memory: for weights before they come, for keys and values once they are there."""
 
         async def take(url: str) -> None:
-            if await take_again(self._http, self._asleep[url], tag, timeout_s=self._config.publish_timeout_s):
+            if await take_again(self._http, self._asleep[url], tag, timeout_s=self._limit_s()):
                 self._taken.setdefault(url, []).append(tag)
 
         self.failed |= await for_each([url for url in self._asleep if url not in self.failed], take)
@@ -142,7 +146,7 @@ class Delivery:
             chosen = [member for member in members if self.ways[member.url] == way]
             if not chosen:
                 continue
-            limit_s = self._config.publish_timeout_s
+            limit_s = self._limit_s()
             lost = await begin(self._http, chosen, limit_s)
             left = [member for member in chosen if member.url not in lost]
             self.spoiled |= {member.url for member in left if not member.stages}
@@ -150,10 +154,24 @@ class Delivery:
             with source:
                 staging = [member for member in left if member.stages]
                 source.held_as = frozenset(member.dtype for member in staging)
-                lost |= await send(self._http, left, source, self._version, limit_s)
+                lost |= await self._in_time(send(self._http, left, source, self._version, limit_s), left)
                 self.bytes_sent += source.num_sent
                 lost |= await self._compare(source, [member for member in staging if member.url not in lost])
             self._go_on_without(way, {member.url: member for member in chosen}, lost)
+
+    async def _in_time(self, sent: Awaitable[dict[str, str]], members: Sequence[Member]) -> dict[str, str]:
+        """What a sender returns; all fail where its requests need longer together than calls may be held."""
+        try:
+            async with asyncio.timeout(self._hold.left_s(LOADED)):
+                return await sent
+        except TimeoutError:
+            return {
+                member.url: f"not sent within the {self._hold.limit_s:g} s that calls are held" for member in members
+            }
+
+    def _limit_s(self) -> float:
+        """Of one request: what an engine may take to load, or what is left of that while calls are held."""
+        return self._hold.within(self._config.publish_timeout_s, LOADED)
 
     def _go_on_without(self, way: Way, members: Mapping[str, Member], lost: dict[str, str]) -> None:
         """Where a way failed, the settings decide: another one, after differences a whole one; or the engine is out."""
@@ -172,7 +190,7 @@ class Delivery:
 
         async def compare(url: str) -> None:
             body = {"action": "checksum", "staged": True}
-            answer = await post(self._http, f"{url}/weights_checker", body, timeout_s=self._config.publish_timeout_s)
+            answer = await post(self._http, f"{url}/weights_checker", body, timeout_s=self._limit_s())
             (rank,) = answer["ranks"]
             wrong = [name for name, held in rank["checksums"].items() if expected[dtypes[url]].get(name) != held]
             if wrong:
@@ -207,7 +225,7 @@ class Delivery:
     async def _checksums(self, url: str) -> dict[str, str]:
         """Of the tensors that an engine of one rank serves, by its own names."""
         body = {"action": "checksum"}
-        answer = await post(self._http, f"{url}/weights_checker", body, timeout_s=self._config.publish_timeout_s)
+        answer = await post(self._http, f"{url}/weights_checker", body, timeout_s=self._limit_s())
         (rank,) = answer["ranks"]
         sums: dict[str, str] = rank["checksums"]
         return sums
@@ -217,7 +235,7 @@ class Delivery:
             await self._load_folder(url)
             self.spoiled.discard(url)
             return
-        await done(self._http, f"{url}/end_weight_update", {}, timeout_s=self._config.publish_timeout_s)
+        await done(self._http, f"{url}/end_weight_update", {}, timeout_s=self._limit_s())
         why = await self._served_otherwise(url)
         if why is not None:
             if self._config.publish.way not in ("auto", *OF_SOME):
@@ -228,4 +246,4 @@ class Delivery:
 
     async def _load_folder(self, url: str) -> None:
         body = {"model_path": str(self._folder), "weight_version": str(self._version), "flush_cache": True}
-        await done(self._http, f"{url}/update_weights_from_disk", body, timeout_s=self._config.publish_timeout_s)
+        await done(self._http, f"{url}/update_weights_from_disk", body, timeout_s=self._limit_s())

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,10 +20,11 @@ import httpx
 from weir.kernel_eval.client import tls_context
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.devices.switches import AsleepEngine, asleep_engines, wake_up
-from weir.trainer.errors import PublishFailed
+from weir.trainer.errors import HoldTooShort, PublishFailed
 from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, for_each, get, post
 from weir.trainer.publishing.delivery import Delivery
 from weir.trainer.publishing.gates import Gates
+from weir.trainer.publishing.hold import LOADED, READ_BACK, Hold
 from weir.trainer.publishing.router import set_rotation
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.settings.publishing import Way
@@ -62,14 +63,17 @@ def publish(
     holds_calls: bool = True,
     holder: str | None = None,
     stages_ahead: bool = True,
+    hold_limit_s: float | None = None,
 ) -> PublishReport:
     """Load a version into every engine of the settings, behind closed gates.
 
     `holds_calls` is false for engines that are out of rotation: no gate closes for them, and they enter it afterwards.
-    Without `stages_ahead` nothing is sent before the gates are closed.
+    Without `stages_ahead` nothing is sent before the gates are closed. `hold_limit_s` bounds the time from when gates
+    begin to close until they open: an engine that has not loaded by then fails.
     Engines that sleep take their memory first; while training has their devices, only its `holder` may ask for that.
 
-    Raises `PublishFailed` when a gate did not close, or no engine serves the version afterwards. Without engines in the
+    Raises `PublishFailed` when a gate did not close, or no engine serves the version afterwards; `HoldTooShort` where
+    that is for want of time. Without engines in the
     settings nothing is done, and the report is empty.
     """
     if not config.engine_urls:
@@ -82,7 +86,17 @@ def publish(
                 f"engine serves again, run `weir publish {folder}`"
             )
     return asyncio.run(
-        _publish(folder.absolute(), version, config, control_key, catalog, asleep, holds_calls, stages_ahead)
+        _publish(
+            folder.absolute(),
+            version,
+            config,
+            control_key,
+            catalog,
+            asleep,
+            holds_calls,
+            stages_ahead,
+            Hold(hold_limit_s),
+        )
     )
 
 
@@ -95,43 +109,47 @@ async def _publish(
     asleep: Mapping[str, AsleepEngine],
     holds_calls: bool,
     stages_ahead: bool,
+    hold: Hold,
 ) -> PublishReport:
     times = RoundTimes()
     async with httpx.AsyncClient(trust_env=False, timeout=CONTROL_TIMEOUT_S, verify=tls_context()) as http:
         gates = Gates(http, config.proxy_urls, catalog, control_key)
-        delivery = Delivery(http, folder, version, config, asleep)
+        delivery = Delivery(http, folder, version, config, asleep, hold)
         failed = delivery.failed
-        served = False
+        served = too_short = False
         if stages_ahead:
             with times.step("engines_stage"):
                 await delivery.stage()
         try:
             with times.step("gates_close"):
                 if holds_calls:
-                    await gates.close()
+                    hold.begin()
+                    await _in_time(gates.close(), hold, "the gates did not close")
             if not stages_ahead:
                 with times.step("engines_stage"):
-                    await delivery.stage()
+                    await _in_time(delivery.stage(), hold, "the weights did not reach the engines")
             with times.step("engines_load"):
                 await delivery.load(gates.engine_pause)
                 loaded = [url for url in config.engine_urls if url not in delivery.failed]
                 await asyncio.to_thread(wake_up, catalog, loaded)  # they have their memory, whatever they report
-                failed = delivery.failed | await _read_back(http, loaded, version, config)
+                failed = delivery.failed | await _read_back(http, loaded, version, config, hold)
+                too_short = hold.is_over(LOADED)
             served = len(failed) < len(config.engine_urls)
         finally:
             failed = dict.fromkeys(delivery.spoiled, "it has no version whole") | delivery.failed | failed
             left_out = {url: why for url, why in failed.items() if served or url in delivery.spoiled}
             with times.step("engines_go_on"):
-                await _resume_engines(http, [url for url in config.engine_urls if url not in left_out], config)
-                await _set_rotation(http, config, out=set(left_out))
+                going_on = asyncio.create_task(_go_on(http, config, left_out))
+                await asyncio.wait([going_on], timeout=hold.left_s())
             with times.step("gates_open"):
                 if holds_calls:
                     await gates.open(version if served else None, left_out)
+            await going_on
         if not served:
-            raise PublishFailed(
-                f"no engine serves version {version}, {_kept(delivery.spoiled)}: {_listed(failed)}; "
-                f"repair them and run `weir publish {folder}`"
-            )
+            why = f"no engine serves version {version}, {_kept(delivery.spoiled)}: {_listed(failed)}; "
+            if too_short:
+                raise HoldTooShort(f"{why}calls are held for {hold.limit_s:g} s at most")
+            raise PublishFailed(f"{why}repair them and run `weir publish {folder}`")
     return PublishReport(
         version=version,
         serving=[url for url in config.engine_urls if url not in failed],
@@ -145,15 +163,32 @@ async def _publish(
     )
 
 
-async def _read_back(http: httpx.AsyncClient, urls: list[str], version: int, config: TrainerConfig) -> dict[str, str]:
+async def _in_time(step: Awaitable[None], hold: Hold, otherwise: str) -> None:
+    """Wait for a step behind closed gates. Raises `HoldTooShort`."""
+    try:
+        async with asyncio.timeout(hold.left_s(LOADED)):
+            await step
+    except TimeoutError as error:
+        raise HoldTooShort(f"{otherwise} within the {hold.limit_s:g} s that calls are held") from error
+
+
+async def _read_back(
+    http: httpx.AsyncClient, urls: list[str], version: int, config: TrainerConfig, hold: Hold
+) -> dict[str, str]:
     """Ask the engines which version they serve; returns the reasons of those that do not serve it, by engine."""
 
     async def read(url: str) -> None:
-        reported = (await get(http, f"{url}/model_info", timeout_s=_answer_limit_s(config))).get("weight_version")
+        limit_s = hold.within(_answer_limit_s(config), READ_BACK)
+        reported = (await get(http, f"{url}/model_info", timeout_s=limit_s)).get("weight_version")
         if reported != str(version):
             raise Refused(f"it reports version {reported!r} instead of {str(version)!r}")
 
     return await for_each(urls, read)
+
+
+async def _go_on(http: httpx.AsyncClient, config: TrainerConfig, left_out: Mapping[str, str]) -> None:
+    await _resume_engines(http, [url for url in config.engine_urls if url not in left_out], config)
+    await _set_rotation(http, config, out=set(left_out))
 
 
 async def _resume_engines(http: httpx.AsyncClient, engines: list[str], config: TrainerConfig) -> None:

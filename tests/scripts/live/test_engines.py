@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -155,14 +156,52 @@ def test_calls_are_held_where_the_engine_that_stays_dies_and_holds_are_not_bound
     catalog.close()
 
 
-def test_engines_load_beside_one_that_stays_and_gates_let_tagged_calls_pass(store: StoreConfig, tmp_path: Path) -> None:
-    catalog = Catalog.open(store)
+LOAD = "/update_weights_from_disk"
 
+
+def write_first_version(store: StoreConfig) -> None:
     def fill(folder: Path) -> None:
         make_tiny_model(folder)
 
     settings = {"parent": 0, "round_id": None, "config_hash": "", "seed": 0, "groups": []}
     write_version(version_path(store.folder, 1), fill, version=1, **settings)
+
+
+def test_engines_that_all_need_longer_than_calls_are_held_load_in_turns_and_one_that_is_alone_aloud(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    catalog = Catalog.open(store)
+    write_first_version(store)
+
+    async def load(pair: Pair) -> None:
+        engines = Engines(pair.config, store, catalog, Console(file=(said := StringIO()), width=400), 0.3)
+        both, urls = [pair.first, pair.second], [pair.first.url, pair.second.url]
+        for engine in both:
+            engine.slow_s = {LOAD: 0.4}
+        assert (await engines.load(urls)).failed == {}
+        assert [engine.version for engine in both] == ["1", "1"] and not any(engine.paused for engine in both)
+        assert set(await engines.router.engines()) == {*urls}
+        assert pair.proxy.times_closed == 1, "calls were held for the first try alone"
+        assert said.getvalue().count("in turns from now on") == 1
+        for engine in both:
+            engine.slow_s, engine.told = {}, []
+        assert (await engines.load(urls)).failed == {}
+        assert pair.proxy.times_closed == 1 and all(engine.told.count(LOAD[1:]) == 1 for engine in both)
+        await engines.router.take_out(pair.second.url)
+        pair.first.version, pair.first.slow_s = "0", {LOAD: 0.4}
+        assert (await engines.load([pair.first.url])).failed == {}
+        assert pair.first.version == "1" and not pair.first.paused and pair.proxy.gate == "open"
+        assert said.getvalue().count("calls are held until it has loaded") == 1
+        await engines.close()
+
+    with running_pair(tmp_path) as pair:
+        asyncio.run(load(pair))
+    catalog.close()
+
+
+def test_engines_load_beside_one_that_stays_and_gates_let_tagged_calls_pass(store: StoreConfig, tmp_path: Path) -> None:
+    catalog = Catalog.open(store)
+    write_first_version(store)
 
     async def load(pair: Pair) -> None:
         engines = Engines(pair.config, store, catalog, Console(quiet=True), 5.0, serves=True)
