@@ -86,10 +86,10 @@ class ClusterConfig(BaseModel):
     max_hold_s: float | None = Field(
         default=None,
         gt=0,
-        description="No call waits longer at the gate for new weights, from when the first gate is asked to close until "
-        "all are opened: an engine that needs longer loads them out of rotation, and where all do, one half after the "
-        "other. At least one engine always stays in rotation; one that is alone, with none on its way back, loads for as "
-        "long as it needs, aloud. Unset: each engine may take trainer.publish_timeout_s.",
+        description="No call waits longer at the gate for new weights, from when the first gate is asked to close "
+        "until all are opened: an engine that needs longer loads out of rotation, and where all do, one half after the "
+        "other. At least one engine always stays in rotation; one that is alone, with none on its way back, loads for "
+        "as long as it needs, aloud. Unset: each engine may take trainer.publish_timeout_s.",
     )
     serve_share: float = Field(
         default=0.0,

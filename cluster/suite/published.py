@@ -4,7 +4,7 @@ The tables (verl's page on its fully asynchronous trainer: Qwen2.5-Math-7B, H20,
 up to 28K tokens) give seconds a step. The synchronous rows calibrate: for each cluster size, the median length with
 which the simulated generation takes as long as the published one. An asynchronous row's own update time is its cost
 of training, because runs differ in the lengths that they learn; its step and the trainer's wait are then predicted.
-The page's two rows of 32 devices have each other's update_actor, as the sums of their columns show; here they are right.
+The page's two rows of 32 devices have each other's update_actor, as the sums of their columns show; not so here.
 
 Lending (verl #6556, 35B-A3B on 32 H20): the hours of two splits, one bound by generation and one by training, give
 the work of both; the hours with lending are predicted. For verl-omni #575 the published step and wait without lending
