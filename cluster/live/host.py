@@ -99,9 +99,14 @@ class Host:
     def _without_calls(self) -> Activity:
         return Activity.AGENTS_THINK if self.book.state.num_running else Activity.NO_SAMPLES
 
-    def beside(self, names: Iterable[str], overlap: Overlap, seconds: float) -> None:
-        """Something went on beside the work of members until now; their phases count it apart from that."""
+    def beside(self, names: Sequence[str], overlap: Overlap, seconds: float) -> None:
+        """Something went on beside the work of members until now; their phases count it apart from that.
+
+        Without names it was beside all of them, and is in no phase.
+        """
         now = time.monotonic()
+        if not names:
+            self.timeline.beside(None, overlap, now - seconds, now)
         for name in names:
             self.timeline.beside(name, overlap, now - seconds, now)
             of_phase = self._beside.setdefault(name, {})

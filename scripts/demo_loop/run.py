@@ -28,7 +28,7 @@ from weir.kernel_eval.client import KernelTask
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.proxy.config import ProxyConfig
 from weir.scripts.demo_loop.agents import BackgroundAgents, background_agents, heldout_correctness
-from weir.scripts.demo_loop.live import cluster_toml, run_live
+from weir.scripts.demo_loop.live import LiveFigures, cluster_toml, run_live
 from weir.scripts.demo_loop.model import train_tokenizer, write_model
 from weir.scripts.demo_loop.progress import AFTER, BEFORE, COLD_START, MODEL, REPORT, START, TRAINING, Progress, Say
 from weir.scripts.launch.errors import CommandError, UsageError
@@ -37,6 +37,7 @@ from weir.scripts.launch.ports import session_listens
 from weir.scripts.launch.resolve import agents_config, chat_renderer, trainer_config
 from weir.scripts.launch.servers import Server, free_ports_in_row, running, started, wait_ready
 from weir.scripts.launch.settings import RouterConfig, Settings, load_settings
+from weir.scripts.live.command import overlaps
 from weir.store.catalog.catalog import Catalog
 from weir.trainer.settings.algorithms import AlgorithmName
 from weir.trainer.trainer import RoundReport, Trainer
@@ -93,10 +94,13 @@ class DemoResult:
     cpu_s: float = 0.0  # of all processes
     idle_share: float | None = None  # of members, under a controller
     idle: dict[str, float] = field(default_factory=dict)  # shares of all members' time, by cause
+    overlapped_s: dict[str, float] = field(default_factory=dict)  # of judging, state and weights, beside it
 
     def as_json(self) -> str:
         """One line of JSON."""
-        figures = asdict(self) | {"idle": {cause: round(share, 4) for cause, share in self.idle.items()}}
+        of_causes = {"idle": self.idle, "overlapped_s": self.overlapped_s}
+        rounded = {name: {cause: round(value, 4) for cause, value in of.items()} for name, of in of_causes.items()}
+        figures = asdict(self) | rounded
         return json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items()})
 
 
@@ -113,7 +117,7 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoResult:
         progress.say("Starting engines, the router and the proxy; the kernel-evaluation server runs already …")
         settings = start_servers(options, judge, servers)
         heldout_before = measure(heldout, settings, BEFORE, progress)
-        rewards, idle = (learn_live if options.controller else learn)(settings, options, progress)
+        rewards, live = (learn_live if options.controller else learn)(settings, options, progress)
         heldout_after = measure(heldout, settings, AFTER, progress)
     progress.begin(REPORT)
     reward_first, reward_last = statistics.fmean(rewards[:WINDOW]), statistics.fmean(rewards[-WINDOW:])
@@ -127,8 +131,9 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoResult:
         seed=options.seed,
         algorithm=options.algorithm,
         cpu_s=cpu_s(),
-        idle_share=None if idle is None else sum(share for cause, share in idle.items() if cause not in BUSY),
-        idle=idle or {},
+        idle_share=None if live is None else sum(share for cause, share in live.shares.items() if cause not in BUSY),
+        idle={} if live is None else live.shares,
+        overlapped_s={} if live is None else live.overlapped_s,
         **count_calls(settings),
     )
 
@@ -333,16 +338,15 @@ def learn(settings: Settings, options: DemoOptions, progress: Progress) -> tuple
     return rewards, None
 
 
-def learn_live(
-    settings: Settings, options: DemoOptions, progress: Progress
-) -> tuple[list[float], dict[str, float] | None]:
-    """The same rounds under a controller; the mean reward of each, and the shares of all members' time."""
+def learn_live(settings: Settings, options: DemoOptions, progress: Progress) -> tuple[list[float], LiveFigures | None]:
+    """The same rounds under a controller; the mean reward of each, and what members did meanwhile."""
     progress.begin(TRAINING, options.rounds, "rounds")
-    shares = run_live(settings, options.folder, options.seed, options.rounds, progress.advance)
+    live = run_live(settings, options.folder, options.seed, options.rounds, progress.advance)
     with contextlib.closing(Catalog.open(settings.store)) as catalog:
         rewards = [(row.metrics or {})["reward_mean"] for row in catalog.rounds()]
-    progress.say(f"Members: {', '.join(f'{cause} {share:.0%}' for cause, share in shares.items())}")
-    return rewards, shares
+    progress.say(f"Members: {', '.join(f'{cause} {share:.0%}' for cause, share in live.shares.items())}")
+    progress.say(f"Beside their work: {overlaps(live.overlapped_s) or 'nothing'}")
+    return rewards, live
 
 
 def num_engines(options: DemoOptions) -> int:

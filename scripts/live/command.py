@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -65,10 +66,16 @@ async def _until_stopped(controller: Controller, rounds: int | None) -> Report |
         return None
 
 
+def overlaps(overlapped_s: Mapping[str, float]) -> str:
+    """The seconds of each overlap that there was."""
+    return ", ".join(f"{what} {seconds:.1f} s" for what, seconds in overlapped_s.items() if seconds >= 0.05)
+
+
 def describe(report: Report) -> str:
     """A run in lines: idle time by member and cause."""
     ages = ", ".join(f"{count} groups {age} versions old" for age, count in sorted(report.staleness.items()))
     lines = [f"{report.rounds} rounds, version {report.version}; {ages or 'no group'}; idle {report.idle_share:.0%}"]
+    lines += [f"  beside the work of members: {text}"] if (text := overlaps(report.overlapped_s)) else []
     for name, of in report.shares.items():
         idle = {cause: share for cause, share in of.items() if cause not in BUSY and share >= 0.005}
         busy = ", ".join(f"{what} {share:.0%}" for what, share in of.items() if what in BUSY)

@@ -46,12 +46,22 @@ from weir.trainer.versions.version_folder import current_version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a run did: rounds, shares of each member's time by activity, and how old samples were at their training."""
+    """What a run did.
+
+    Attributes:
+        rounds: How many were trained.
+        version: The newest version.
+        shares: Of each member's time, by activity.
+        idle_share: Of all members' time.
+        overlapped_s: Seconds of judging, of loading state and of spreading weights beside the members' work.
+        staleness: How many groups were so many versions old when they were trained on.
+    """
 
     rounds: int
     version: int
     shares: Mapping[str, Mapping[str, float]]
     idle_share: float
+    overlapped_s: Mapping[str, float]
     staleness: Mapping[int, int]
 
 
@@ -122,6 +132,7 @@ class Controller:
             version=self.host.weights,
             shares={name: {str(k): v for k, v in of.items()} for name, of in timeline.member_shares().items()},
             idle_share=timeline.idle_share(),
+            overlapped_s={what.value: timeline.beside_s[what] for what in Overlap},
             staleness=dict(self.host.book.staleness),
         )
 
@@ -186,9 +197,13 @@ class Controller:
     def _cores(self, names: Sequence[str] | Mapping[str, Any]) -> list[int]:
         return sorted({core for name in names for core in self.members[name].cores})
 
-    def _on_step(self, step: str) -> None:
-        if step in ("claimed", "judged") and hasattr(self, "host"):
+    def _on_step(self, step: str, seconds: float) -> None:
+        if not hasattr(self, "host"):
+            return
+        if step in ("claimed", "judged"):
             self.host.training_step(judging=step == "claimed")
+        elif step == "judged_ahead":
+            self.host.beside((), Overlap.JUDGING, seconds)
 
     # What the host asks for
 

@@ -20,7 +20,7 @@ class Slot:
         config_path: Path | None,
         rules: Settings,
         log_path: Path,
-        on_step: Callable[[str], None],
+        on_step: Callable[[str, float], None],
         processes: Processes,
     ) -> None:
         given = str(config_path.absolute()) if config_path else ""
@@ -52,6 +52,7 @@ class Slot:
             async for report in worker.reports():
                 if "loaded" in report:
                     return
+                self._on_step(report["step"], report["seconds"])
             if self._worker is worker:  # it was killed: the round starts another one
                 self._worker = None
                 await worker.close()
@@ -76,7 +77,7 @@ class Slot:
         async for report in self._worker.reports():
             if (end := report.get("end")) is not None:
                 return RoundEnd(**end)
-            self._on_step(report["step"])
+            self._on_step(report["step"], report["seconds"])
         how, self._worker = await self._worker.close(), None
         return RoundEnd(failure=f"the training slot ended with {how}; its log is {self._order.log_path}")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,21 @@ class Slot:
         return sorted({*groups} - {group.row.group_id for group in choice.groups})
 
 
+class Steps:
+    """Reports each step of a round, and with the end of judging ahead its seconds: it may be read much later."""
+
+    def __init__(self, report: Callable[[dict[str, Any]], None]) -> None:
+        self._report = report
+        self._judges_since_s = 0.0
+
+    def __call__(self, step: str) -> None:
+        """A step is done, or judging ahead has begun."""
+        now = time.monotonic()
+        if step == "judging_ahead":
+            self._judges_since_s = now
+        self._report({"step": step, "seconds": now - self._judges_since_s if step == "judged_ahead" else 0.0})
+
+
 def open_trainer(
     config: TrainerConfig, store: StoreConfig, model: Path, report: Callable[[dict[str, Any]], None], **more: Any
 ) -> Trainer:
@@ -96,7 +112,7 @@ def open_trainer(
         store,
         model_path=model,
         console=Console(stderr=True),
-        on_step=lambda step: report({"step": step}),
+        on_step=Steps(report),
         serve=left_to_the_controller,
         **more,
     )

@@ -146,10 +146,9 @@ async def _publish(
                     await gates.open(version if served else None, left_out)
             await going_on
         if not served:
-            why = f"no engine serves version {version}, {_kept(delivery.spoiled)}: {_listed(failed)}; "
-            if too_short:
-                raise HoldTooShort(f"{why}calls are held for {hold.limit_s:g} s at most")
-            raise PublishFailed(f"{why}repair them and run `weir publish {folder}`")
+            remedy = f"calls wait {hold.limit_s:g} s at most" if too_short else f"repair and `weir publish {folder}`"
+            error = HoldTooShort if too_short else PublishFailed
+            raise error(f"no engine serves version {version}, {_kept(delivery.spoiled)}: {_listed(failed)}; {remedy}")
     return PublishReport(
         version=version,
         serving=[url for url in config.engine_urls if url not in failed],

@@ -13,6 +13,7 @@ from weir.cluster.live.host import Host
 from weir.cluster.live.world import GroupCalls, MemberFailed, Phase, RoundEnd
 from weir.cluster.policies.by_name import POLICIES
 from weir.cluster.state import BOTH, Member, Settings, Tag
+from weir.cluster.timeline import Overlap
 
 BATCH, STALENESS, ROUNDS = 3, 1, 25
 ROLLOUT_ONLY = frozenset({Tag.ROLLOUT})
@@ -159,6 +160,17 @@ def test_rounds_go_on_whatever_fails_and_no_group_trains_twice_or_too_old(policy
     assert max(world.ages) <= STALENESS
     assert sum(world.host.book.staleness.values()) == ROUNDS * BATCH
     assert {phase for _, phase in world.phases} >= {Phase.TRAIN, Phase.ROLLOUT, Phase.SWITCH}
+
+
+def test_what_is_beside_all_members_is_counted_once_and_in_no_phase() -> None:
+    host = Host(POLICIES["tags"], Settings(batch=1), RandomWorld(0), weights=0, retry_s=0.0)
+    host.join(new_member("only"))
+    host.beside((), Overlap.JUDGING, 2.5)
+    host.beside(["only"], Overlap.STATE, 0.5)
+    assert {what: round(seconds, 6) for what, seconds in host.timeline.beside_s.items()} == {
+        Overlap.JUDGING: 2.5,
+        Overlap.STATE: 0.5,
+    }
 
 
 def test_a_round_that_can_never_be_trained_ends_the_run() -> None:

@@ -73,11 +73,14 @@ def test_the_figures_are_one_line_of_json_with_the_documented_keys() -> None:
             calls_spanning_versions=1,
             seed=0,
             algorithm="dapo",
+            idle={"switch": 0.123456},
+            overlapped_s={"judging": 7.654321},
         ).as_json()
     )
     assert {"reward_first", "reward_last", "heldout_before", "heldout_after", "seconds"} <= set(figures)
     assert {"versions", "calls", "calls_spanning_versions"} <= set(figures)
     assert figures["seconds"] == 1.2346
+    assert (figures["idle"], figures["overlapped_s"]) == ({"switch": 0.1235}, {"judging": 7.6543})
 
 
 def test_the_demo_makes_a_folder_that_the_other_commands_can_go_on_with(tmp_path: Path) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pytest
 from support_rounds import Judge, add_group, trainer_config
 
-from weir.scripts.live.slot_process import Slot, open_trainer
+from weir.scripts.live import slot_process as module
+from weir.scripts.live.slot_process import Slot, Steps, open_trainer
 from weir.store.catalog.catalog import Catalog, RewardRow
 from weir.store.config import StoreConfig
 
@@ -51,3 +54,17 @@ def test_a_group_without_its_rewards_is_left_out_by_name_and_the_others_are_trai
     assert slot.run(1, ["c", "d"])["version"] == 2
     assert trainer._backend._backend is loaded, "the round did not load again"
     trainer.close()
+
+
+def test_judging_ahead_is_reported_with_the_seconds_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[dict[str, Any]] = []
+    clock = iter([10.0, 11.0, 13.5])
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    steps = Steps(reported.append)
+    for step in ("judging_ahead", "trained", "judged_ahead"):
+        steps(step)
+    assert [(report["step"], report["seconds"]) for report in reported] == [
+        ("judging_ahead", 0.0),
+        ("trained", 0.0),
+        ("judged_ahead", 3.5),
+    ]
