@@ -6,8 +6,9 @@ the weights, for every family that transformers knows.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from weir.trainer.errors import TrainerUsageError
 from weir.trainer.model.expert_balance import is_balanced
 from weir.trainer.model.ops.eight_bit import has_blocks
 
+CONFIG = "config.json"
 # Matrices that every tensor rank holds whole: the router, and the first products of latent attention.
 _WHOLE = ("mlp.gate.weight", "q_a_proj.weight", "kv_a_proj_with_mqa.weight")
 
@@ -72,13 +74,28 @@ class ModelShape:
 
 def read_shape(folder: Path) -> ModelShape:
     """The shape of a Hugging Face folder, which needs to hold no weights. Raises `TrainerUsageError`."""
-    config, network = empty_network(folder)
+    file = folder / CONFIG
+    return _shape_of(_Source(folder, file.read_bytes() if file.exists() else None))
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A folder; those with the same config.json are equal."""
+
+    folder: Path = field(compare=False)
+    config: bytes | None
+
+
+@functools.lru_cache(maxsize=2)
+def _shape_of(source: _Source) -> ModelShape:
+    """Cached, since each round asks for its parent's, and all versions have one configuration."""
+    config, network = empty_network(source.folder)
     return _shape(config.get_text_config(), network)
 
 
 def empty_network(folder: Path) -> tuple[Any, Any]:
     """The configuration of a folder and its model on torch's meta device. Raises `TrainerUsageError`."""
-    if not (folder / "config.json").exists():
+    if not (folder / CONFIG).exists():
         raise TrainerUsageError(f"{folder} is not a Hugging Face model folder: it has no config.json")
     try:
         config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
@@ -86,7 +103,7 @@ def empty_network(folder: Path) -> tuple[Any, Any]:
             network: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TrainerUsageError(
-            f"{folder / 'config.json'} describes no causal language model that transformers can build: {error}"
+            f"{folder / CONFIG} describes no causal language model that transformers can build: {error}"
         ) from error
     return config, network
 
@@ -127,7 +144,7 @@ def layer_numbers(layer: Any) -> LayerNumbers:
     parts = Counter[str]()
     for name, parameter in layer.named_parameters():
         parts[_kind(name, parameter)] += parameter.numel()
-    return LayerNumbers(**{field.name: parts[field.name] for field in fields(LayerNumbers)})
+    return LayerNumbers(**{one.name: parts[one.name] for one in fields(LayerNumbers)})
 
 
 def _kind(name: str, parameter: torch.Tensor) -> str:

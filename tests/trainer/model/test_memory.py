@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -18,6 +19,7 @@ from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 from weir.trainer.data.dataset import SupervisedRow
 from weir.trainer.errors import TrainerUsageError
 from weir.trainer.learner.optimizer import Stepper
+from weir.trainer.model import shape as shapes
 from weir.trainer.model.batching import Batch, Layout, lay_out
 from weir.trainer.model.context_ranks import ContextRanks
 from weir.trainer.model.memory import (
@@ -213,6 +215,23 @@ def test_serving_counts_the_cache_that_the_engine_allocates(tiny_model_dir: Path
     assert memory.kv_per_token == 2 * 2 * shape.num_layers * shape.key
     assert memory.total == memory.weights + 1000 * memory.kv_per_token
     assert usable(100) == 92
+
+
+def test_a_configuration_is_built_once_for_all_versions_that_have_it(
+    tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[Path] = []
+    build = shapes.empty_network
+    monkeypatch.setattr(shapes, "empty_network", lambda folder: (built.append(folder), build(folder))[1])
+    config = json.loads((tiny_model_dir / "config.json").read_text())
+    wider = config | {"intermediate_size": config["intermediate_size"] + 8}
+    found = []
+    for version, of_version in (("1", config), ("2", config), ("3", wider)):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "config.json").write_text(json.dumps(of_version | {"name_or_path": "of this test"}))
+        found.append(read_shape(tmp_path / version))
+    assert built == [tmp_path / "1", tmp_path / "3"]
+    assert found[0] == found[1] and found[2].inner == found[0].inner + 8
 
 
 def test_a_folder_without_a_language_model_is_refused(tmp_path: Path) -> None:
