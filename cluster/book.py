@@ -29,6 +29,7 @@ class Book:
         self.sample_version: dict[int, int] = {}  # of samples that no update has ended with
         self.staleness: dict[int, int] = {}  # how many samples were trained at each staleness
         self.num_aborted = 0
+        self.num_refilled = 0
         self._ready: list[tuple[int, int]] = []  # heap of (version, sample)
         self._taken: list[int] = []
         self._tokens: dict[int, float] = {}  # of ready and taken samples
@@ -157,6 +158,19 @@ class Book:
             _take(state.running, version, 1)
             state.num_running -= 1
         state.started -= 1
+
+    def refill(self, sample: int) -> bool:
+        """A sample teaches nothing, as its rewards are all alike: it is abandoned, and another one may be started.
+
+        False where an update has it, or where `Settings.refill` are replaced in this version already.
+        """
+        state = self.state
+        if sample in self._taken or state.refilled + 1 > state.settings.refill * state.settings.batch:
+            return False
+        self.abandon(sample)
+        state.refilled += 1
+        self.num_refilled += 1
+        return True
 
     def abort(self, count: int) -> list[int]:
         """So many samples will never be trained on, and no others are started for them in this version.
@@ -297,7 +311,7 @@ class Book:
         state.training = frozenset()
         if state.updates % state.settings.updates_per_version == 0:
             state.version += 1
-            state.aborted = 0
+            state.aborted = state.refilled = 0
             state.behind = set(state.rotation)
         self._taken = []
         return taken

@@ -109,6 +109,13 @@ class ClusterConfig(BaseModel):
         description="What becomes of groups that are unfinished once a batch is ready, with oversample: they are "
         "aborted, or kept for later rounds as long as they are young enough.",
     )
+    refill: float = Field(
+        default=0.0,
+        ge=0,
+        le=10,
+        description="Groups whose rewards are all alike that are replaced by others between two rounds, at most, as a "
+        "share of a batch; 0: none.",
+    )
     state_overlaps: bool = Field(
         default=True,
         description="Weights and optimiser state are loaded for a round while a member that is to train still takes "

@@ -130,6 +130,9 @@ class Rules(_Section):
     no_spread: float = Field(
         default=0.0, ge=0, lt=1, description="Share of the samples whose rewards are all alike: others replace them."
     )
+    refill: float = Field(
+        default=10.0, ge=0, description="Samples that are replaced so in a version, at most, as a share of a batch."
+    )
 
 
 class WorkloadSection(_Section):

@@ -56,6 +56,7 @@ class Settings:
         oversample: Samples of a version that are started beyond what its updates take, as a share of a batch.
         stragglers: What becomes of those that are not finished once enough are ready: `abort`, or `keep` as long as a
             later update may take them.
+        refill: Samples whose rewards are all alike that are replaced under a version, at most, as a share of a batch.
     """
 
     batch: int
@@ -70,6 +71,7 @@ class Settings:
     serve_share: float = 0.0
     oversample: float = 0.0
     stragglers: Literal["abort", "keep"] = "abort"
+    refill: float = 0.0
 
     @property
     def takes_fewer(self) -> bool:
@@ -124,6 +126,7 @@ class State:
         events: Those events since then that may make an update due.
         started: Samples that were started in all.
         aborted: Samples that were aborted since the present version began.
+        refilled: Samples that were replaced since then, because their rewards are all alike.
         num_moving: Members that change their role.
         num_loading: Members that load weights.
         rotation: Names of the members that generate.
@@ -151,6 +154,7 @@ class State:
     events: frozenset[Event] = frozenset()
     started: int = 0
     aborted: int = 0
+    refilled: int = 0
     num_moving: int = 0
     num_loading: int = 0
     rotation: set[str] = field(default_factory=set)

@@ -126,6 +126,7 @@ class Trainer:
                 state=self._backend,
                 console=self.console,
             )
+        self.noted: Metrics = {}  # further metrics of the next round
         self._ahead: JudgingAhead | None = None
         self._said_defaults = False
         self._reported: set[str] = set()  # groups that were printed as left out
@@ -303,6 +304,7 @@ class Trainer:
                 with times.step("judge"):
                     self._ahead.finish()
             data = prepare(claimed, calls, self.catalog, config, self.console, times, self.on_step)
+            data.metrics.update(self.noted)
             if loading is not None:
                 with times.step("load"):
                     loading.result()

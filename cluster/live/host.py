@@ -164,6 +164,20 @@ class Host:
         if group in self._sample_of and group not in self._told:
             self._abandon(group, why)
 
+    def group_without_spread(self, group: str) -> bool:
+        """Its rewards are all alike: another one is started for it, so often under a version. Returns whether it is."""
+        if not self.awaits_round(group) or not self.book.refill(self._sample_of[group]):
+            return False
+        self._world.say(f"group {group} is replaced by another one: its rewards are all alike")
+        self._forget(group)
+        self._adopt_waiting()
+        self._feed(LOOK)
+        return True
+
+    def awaits_round(self, group: str) -> bool:
+        """Whether the group has a place in a round, and none was told it."""
+        return group in self._sample_of and group not in self._told
+
     def agents_died(self) -> None:
         """Groups that ran or were allowed are gone; those that ended are not."""
         running = [group for group, sample in self._sample_of.items() if sample in self._started_s]
@@ -253,9 +267,7 @@ class Host:
         aborted = {*self.book.abort(count)}
         groups = [group for group, sample in self._sample_of.items() if sample in aborted]
         for group in groups:
-            self._started_s.pop(self._sample_of.pop(group), None)
-            self._ended.discard(group)
-            self._ignored.add(group)
+            self._forget(group)
         waiting = [sample for sample in self._allowed if sample in aborted]
         self._revoked += len(waiting)
         self._allowed = deque(sample for sample in self._allowed if sample not in aborted)
@@ -263,6 +275,11 @@ class Host:
         if groups:
             self._world.abort(groups)
         self._feed(Event.SAMPLES_ABORTED)
+
+    def _forget(self, group: str) -> None:
+        self._started_s.pop(self._sample_of.pop(group), None)
+        self._ended.discard(group)
+        self._ignored.add(group)
 
     async def _tell_the_time(self) -> None:
         """Ask the policy whenever so many seconds have passed since an update began."""

@@ -59,6 +59,7 @@ class Result:
         hold_s: Percentiles of the seconds that a call waited: queued, moved, or while weights were loaded.
         serve_hold_s: The same of the calls of online sessions.
         aborted: Samples that were aborted, as enough others were ready.
+        refilled: Samples without spread that were replaced by others, in the whole run.
         wasted_tokens: Tokens of the answers of those, as if they were whole, and of samples without spread.
         switches: How often a member changed its role.
         moved: Requests that another member continued.
@@ -85,6 +86,7 @@ class Result:
     hold_s: dict[str, float]
     serve_hold_s: dict[str, float]
     aborted: int
+    refilled: int
     wasted_tokens: float
     switches: int
     moved: int
@@ -128,6 +130,7 @@ class Result:
             hold_s=_percentiles(holds_s[0]),
             serve_hold_s=_percentiles(holds_s[1]),
             aborted=totals.aborted,
+            refilled=book.num_refilled,
             wasted_tokens=totals.wasted,
             switches=totals.switches,
             moved=generation.num_moved,

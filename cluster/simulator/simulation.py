@@ -77,6 +77,7 @@ class Simulation:
                 seconds=rules.seconds or 0.0,
                 serve_share=rules.serve_share,
                 oversample=rules.oversample,
+                refill=rules.refill,
                 stragglers=rules.stragglers,
             ),
             members,
@@ -285,8 +286,7 @@ class Simulation:
         share = self.description.rules.no_spread
         if sample not in self.samples:
             return  # it was aborted
-        if share and self._spread.random() < share:
-            self.book.abandon(sample)
+        if share and self._spread.random() < share and self.book.refill(sample):
             self.totals.wasted += self.samples.pop(sample).generated
             self._feed(Event.SAMPLE_GENERATED)
             return

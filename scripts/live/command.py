@@ -76,6 +76,7 @@ def describe(report: Report) -> str:
     ages = ", ".join(f"{count} groups {age} versions old" for age, count in sorted(report.staleness.items()))
     lines = [f"{report.rounds} rounds, version {report.version}; {ages or 'no group'}; idle {report.idle_share:.0%}"]
     lines += [f"  beside the work of members: {text}"] if (text := overlaps(report.overlapped_s)) else []
+    lines += [f"  {report.refilled} groups were replaced: their rewards are all alike"] if report.refilled else []
     for name, of in report.shares.items():
         idle = {cause: share for cause, share in of.items() if cause not in BUSY and share >= 0.005}
         busy = ", ".join(f"{what} {share:.0%}" for what, share in of.items() if what in BUSY)

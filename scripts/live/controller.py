@@ -55,6 +55,7 @@ class Report:
         idle_share: Of all members' time.
         overlapped_s: Seconds of judging, of loading state and of spreading weights beside the members' work.
         staleness: How many groups were so many versions old when they were trained on.
+        refilled: Groups that were replaced, because their rewards are all alike.
     """
 
     rounds: int
@@ -63,6 +64,7 @@ class Report:
     idle_share: float
     overlapped_s: Mapping[str, float]
     staleness: Mapping[int, int]
+    refilled: int
 
 
 class Controller:
@@ -96,6 +98,7 @@ class Controller:
         self.host: Host
         self.engines: Engines
         self._recorder: Recorder
+        self._noted_refilled = 0  # groups that the metrics of rounds have
 
     async def run(self, rounds: int | None) -> Report:
         """Decide until so many rounds are trained, or until cancelled. Raises `CommandError` where another decides."""
@@ -134,6 +137,7 @@ class Controller:
             idle_share=timeline.idle_share(),
             overlapped_s={what.value: timeline.beside_s[what] for what in Overlap},
             staleness=dict(self.host.book.staleness),
+            refilled=self.host.book.num_refilled,
         )
 
     async def _finished(self) -> int:
@@ -229,8 +233,11 @@ class Controller:
 
     async def train(self, members: Sequence[str], groups: Sequence[str]) -> RoundEnd:
         """Run a round of these groups in the slot, on the devices of these members."""
-        end = await self.slot.train(self.host.weights, self._cores(members), groups)
+        refilled = self.host.book.num_refilled
+        more = refilled - self._noted_refilled
+        end = await self.slot.train(self.host.weights, self._cores(members), groups, more)
         if end.version is not None:
+            self._noted_refilled = refilled
             self._on_version(end.version)
             self.say(f"version {end.version} is trained; {len(end.groups)} groups, on {', '.join(members)}")
         return end

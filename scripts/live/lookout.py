@@ -31,7 +31,8 @@ from weir.store.catalog.ready_groups import ready_groups
 from weir.store.config import StoreConfig
 from weir.store.reader import connect
 from weir.trainer.http_json import Refused
-from weir.trainer.rounds.group_selection import choose_groups
+from weir.trainer.rounds.group_selection import Choice, choose_groups
+from weir.trainer.rounds.spread import spreads
 from weir.trainer.settings.config import TrainerConfig
 
 SILENT_PROBES = 3  # without an answer, until an engine counts as dead: it may only be slow
@@ -85,6 +86,7 @@ class Lookout:
         self._dead: set[str] = set()  # engines, by URL
         self._join_after: dict[str, float] = {}
         self._untaken: dict[str, Untaken] = {}
+        self._spreads: dict[str, bool] = {}  # of ready groups whose rewards are known
         self._ended = asyncio.Event()
         self._seen_s = 0.0
 
@@ -121,12 +123,15 @@ class Lookout:
         found = await asyncio.to_thread(calls_of_groups, self._run.settings.store, asked)
         young = [group for group in unknown if not self._is_too_old(group, found.get(group))]
         untaken = await asyncio.to_thread(self._not_taken, young, self._host.weights)
+        alike = await self._without_spread(ready)
         for group in unknown:
             if group in untaken:
                 self._put_off(group, untaken[group])
-            else:
+            elif group not in alike or not self._host.group_without_spread(group):
                 self._untaken.pop(group, None)
                 self._host.group_ready(group, found.get(group, GroupCalls()))
+        for group in alike:
+            self._host.group_without_spread(group)
         for group in lost:
             self._host.group_lost(group, "calls of it were lost")
 
@@ -141,13 +146,31 @@ class Lookout:
         """Those of the groups that a round would not take now, with reasons."""
         if not groups:
             return {}
-        staleness = math.ceil(self._host.book.state.settings.max_staleness)
-        rules = {"groups_per_round": len(groups), "max_staleness": staleness, "max_buffer_size": None}
-        config = self._run.trainer.model_copy(update=rules)
-        choice = choose_groups(self._catalog, self._run.settings.store, config, parent=newest, among={*groups})
+        choice = self._chosen(groups, newest)
         why = choice.damaged | choice.unversioned
         left_out = {*groups} - {group.row.group_id for group in choice.groups}
         return {group: why.get(group, NOT_TAKEN) for group in groups if group in left_out}
+
+    def _chosen(self, groups: Sequence[str], newest: int) -> Choice:
+        """What a round would take of these groups now."""
+        staleness = math.ceil(self._host.book.state.settings.max_staleness)
+        rules = {"groups_per_round": len(groups), "max_staleness": staleness, "max_buffer_size": None}
+        config = self._run.trainer.model_copy(update=rules)
+        return choose_groups(self._catalog, self._run.settings.store, config, parent=newest, among={*groups})
+
+    async def _without_spread(self, ready: Sequence[str]) -> list[str]:
+        """Those of the groups that no round has whose rewards are known and all alike, where others replace such."""
+        self._spreads = {group: self._spreads[group] for group in ready if group in self._spreads}
+        if not self._host.book.state.settings.refill:
+            return []
+        asked = [group for group in ready if group not in self._spreads and self._host.awaits_round(group)]
+        self._spreads |= await asyncio.to_thread(self._spreads_of, asked, self._host.weights)
+        return [group for group, spread in self._spreads.items() if not spread and self._host.awaits_round(group)]
+
+    def _spreads_of(self, groups: Sequence[str], newest: int) -> dict[str, bool]:
+        if not groups:
+            return {}
+        return spreads(self._chosen(groups, newest).groups, self._catalog, self._run.trainer)
 
     def _put_off(self, group: str, why: str) -> None:
         """Look again after a while, each time after a longer one; one of this run is given up in the end."""

@@ -37,6 +37,7 @@ def rules_of(config: ClusterConfig, trainer: TrainerConfig) -> Settings:
         serve_share=config.serve_share,
         oversample=config.oversample,
         stragglers=config.stragglers,
+        refill=config.refill,
     )
 
 

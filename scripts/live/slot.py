@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from weir.cluster.live.world import RoundEnd
 from weir.cluster.state import Settings
@@ -57,23 +58,26 @@ class Slot:
                 self._worker = None
                 await worker.close()
 
-    async def train(self, known: int, cores: Sequence[int], groups: Sequence[str]) -> RoundEnd:
-        """Finish what was left or, if there are groups, run a round of them; `known` is the newest known version."""
+    async def train(self, known: int, cores: Sequence[int], groups: Sequence[str], refilled: int = 0) -> RoundEnd:
+        """Finish what was left or, if there are groups, run a round of them; `known` is the newest known version.
+
+        `refilled`: how many groups without spread were replaced since the round before.
+        """
         self._trains = True
         try:
             async with self._asking:
-                return await self._train(known, cores, groups)
+                return await self._train(cores, {"known": known, "groups": list(groups), "refilled": refilled})
         finally:
             self._trains = False
 
-    async def _train(self, known: int, cores: Sequence[int], groups: Sequence[str]) -> RoundEnd:
+    async def _train(self, cores: Sequence[int], request: dict[str, Any]) -> RoundEnd:
         if self._worker is None:
             try:
                 self._worker = await self._processes.start(self._order)
             except ProcessFailed as error:
                 return RoundEnd(failure=f"the training slot did not start: {error}")
         self._worker.bind(cores)
-        self._worker.send({"known": known, "groups": list(groups)})
+        self._worker.send(request)
         async for report in self._worker.reports():
             if (end := report.get("end")) is not None:
                 return RoundEnd(**end)

@@ -43,8 +43,12 @@ class Slot:
         trainer.config = trainer.config.model_copy(update={"groups_per_round": groups, "min_groups": least})
         self._may_be_left = True  # by an earlier process, or by a round of this one that failed
 
-    def run(self, known: int, groups: list[str]) -> dict[str, Any]:
-        """What an earlier process left, else a new round of these groups, if any; the answer to the controller."""
+    def run(self, known: int, groups: list[str], refilled: int = 0) -> dict[str, Any]:
+        """What an earlier process left, else a new round of these groups, if any; the answer to the controller.
+
+        `refilled` groups without spread were replaced since the round before, which the round's metrics say.
+        """
+        self._trainer.noted = {"groups_refilled": refilled} if refilled else {}
         tried = False
         try:
             if self._may_be_left:
@@ -134,7 +138,7 @@ def main(config_path: Path | None, groups: int, least: int, max_staleness: int) 
             if request.get("load_ahead"):
                 reports.send({"loaded": slot.load_ahead()})
                 continue
-            reports.send({"end": slot.run(request["known"], request["groups"])})
+            reports.send({"end": slot.run(**request)})
     finally:
         trainer.close()
 

@@ -59,7 +59,7 @@ def judge(
         raise JudgeUnavailable(
             f"not every answer could be judged: {outages[0]}; the round stays open, run `weir round` again then"
         )
-    return _joined(answers, given, config, time.monotonic() - started)
+    return judged_of(answers, given, config, time.monotonic() - started)
 
 
 async def ask_all(
@@ -122,7 +122,8 @@ async def _remembered(name: str, term: RewardTerm, answers: Sequence[Answer], co
         await context.rewards.write(rows)
 
     ask = http_rewards if term.source == "http" else function_rewards
-    await ask(name, term, [of_one[0] for of_one in same.values()], context, fresh, on_result)
+    if same and context.wanted():
+        await ask(name, term, [of_one[0] for of_one in same.values()], context, fresh, on_result)
     for first, *others in same.values():
         if (why := fresh.without.get(first.call.call_id)) is not None:
             given.without.update((answer.call.call_id, why) for answer in (first, *others))
@@ -146,9 +147,10 @@ def _verdict_rewards(answers: Sequence[Answer], given: SourceResult) -> list[Rew
     return rewards
 
 
-def _joined(
+def judged_of(
     answers: Sequence[Answer], given: Mapping[str, SourceResult], config: TrainerConfig, seconds: float
 ) -> Judged:
+    """Rewards of the answers that have all of theirs, and why others have none."""
     rewards: dict[str, dict[str, float]] = {}
     without: dict[str, Skip] = {}
     for call_id in (answer.call.call_id for answer in answers):

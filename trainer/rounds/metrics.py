@@ -42,6 +42,7 @@ _IN_TABLE = (
     "speedup_mean",
     "log2_speedup_mean",
     "frac_groups_without_spread",
+    "groups_refilled",
     "loss",
     "sft_loss",
     "sft_too_long",

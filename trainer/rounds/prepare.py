@@ -164,18 +164,15 @@ def judged_groups(
     config: TrainerConfig,
 ) -> list[Group]:
     """The rewarded calls in the form of hooks; bounds and penalties shape `reward`, never `raw_reward`."""
-    return [
-        Group(
-            group_id=group.group_id,
-            group_size=group.group_size,
-            items=tuple(
-                _item(call, turn, judged, config)
-                for call, turn in _with_turns(calls[group.group_id])
-                if call.call_id in judged.rewards
-            ),
-        )
-        for group in claimed.groups
-    ]
+    sizes = {group.group_id: group.group_size for group in claimed.groups}
+    return [judged_group(group_id, size, calls[group_id], judged, config) for group_id, size in sizes.items()]
+
+
+def judged_group(group_id: str, size: int, calls: Sequence[StoredCall], judged: Judged, config: TrainerConfig) -> Group:
+    """The rewarded calls of one group in the form of hooks."""
+    turns = _with_turns(calls)
+    items = tuple(_item(call, turn, judged, config) for call, turn in turns if call.call_id in judged.rewards)
+    return Group(group_id=group_id, group_size=size, items=items)
 
 
 def _with_turns(calls: Sequence[StoredCall]) -> Iterator[tuple[StoredCall, int]]:

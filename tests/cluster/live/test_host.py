@@ -31,6 +31,7 @@ class RandomWorld:
         self.ages: list[int] = []
         self.consumed: list[str] = []
         self.aborted: set[str] = set()
+        self.refilled: set[str] = set()
         self.phases: list[tuple[str, Phase]] = []
         self.lines: list[str] = []
         self._groups = 0
@@ -108,6 +109,9 @@ class RandomWorld:
         if self.draw.random() < 0.05:
             self.host.group_lost(group, "its calls were lost")
             return
+        if self.draw.random() < 0.2 and self.host.group_without_spread(group):
+            self.refilled.add(group)
+            return
         self.ready[group] = version
         self.host.group_ready(group, GroupCalls(version=version))
         if self.draw.random() < 0.1:  # a product's group, started a while ago
@@ -137,6 +141,7 @@ def run(policy: str, seed: int) -> RandomWorld:
         train_members=1,
         oversample=seed % 3 / 2,
         stragglers="keep" if seed % 2 else "abort",
+        refill=seed % 4 / 3,
     )
 
     async def all_rounds() -> None:
@@ -156,7 +161,9 @@ def test_rounds_go_on_whatever_fails_and_no_group_trains_twice_or_too_old(policy
     world = run(policy, seed)
     assert world.version == ROUNDS == world.host.rounds
     assert len(world.consumed) == len(set(world.consumed)) == ROUNDS * BATCH
-    assert not world.aborted & {*world.consumed}
+    assert not (world.aborted | world.refilled) & {*world.consumed}
+    assert len(world.refilled) == world.host.book.num_refilled <= seed % 4 / 3 * BATCH * (ROUNDS + 1)
+    assert bool(world.refilled) is bool(seed % 4)
     assert max(world.ages) <= STALENESS
     assert sum(world.host.book.staleness.values()) == ROUNDS * BATCH
     assert {phase for _, phase in world.phases} >= {Phase.TRAIN, Phase.ROLLOUT, Phase.SWITCH}

@@ -204,4 +204,7 @@ def test_the_longest_samples_are_aborted_once_enough_others_are_ready() -> None:
 def test_samples_without_spread_are_replaced() -> None:
     rules = Rules(batch=16, train_members=2, no_spread=0.3)
     result = Simulation(described().model_copy(update={"rules": rules}), POLICIES["tags"]).run(updates=5)
-    assert sum(result.staleness.values()) == 5 * 16 and result.wasted_tokens > 0
+    assert sum(result.staleness.values()) == 5 * 16 and result.wasted_tokens > 0 and result.refilled > 5
+    bounded = rules.model_copy(update={"refill": 1 / 16})
+    result = Simulation(described().model_copy(update={"rules": bounded}), POLICIES["tags"]).run(updates=5)
+    assert 1 <= result.refilled <= 6, "one in a version"

@@ -57,11 +57,16 @@ class World:
         self.lines.append(text)
 
 
-def reward(catalog: Catalog, group: str, sessions: int) -> None:
+def reward(catalog: Catalog, group: str, sessions: int, *, alike: bool = False) -> None:
     """Give every session of a group its reward."""
     rows = [
         RewardRow(
-            session_id=f"{group}-{number}", call_id=None, name="score", value=number, source="t", idempotency_key="s"
+            session_id=f"{group}-{number}",
+            call_id=None,
+            name="score",
+            value=0 if alike else number,
+            source="t",
+            idempotency_key="s",
         )
         for number in range(sessions)
     ]
@@ -114,3 +119,38 @@ def test_a_group_without_its_rewards_is_given_up_and_another_one_takes_its_place
     world = asyncio.run(decide())
     assert world.told == [["rewarded"]]
     assert len(world.lines) == 1, "it is given up once"
+
+
+def test_a_group_whose_rewards_are_all_alike_is_replaced_as_often_as_the_settings_say(
+    store: StoreConfig, judge: Judge, catalog: Catalog, tiny_model_dir: Path
+) -> None:
+    groups = ["alike", "alike-too", "different"]
+    for group in groups:
+        add_group(store, tiny_model_dir, group, [0.0, 1.0])
+        reward(catalog, group, 2, alike=group != "different")
+
+    async def decide(refill: float) -> World:
+        world = World()
+        rules = Settings(batch=2, max_staleness=1, refill=refill)
+        host = Host(POLICIES["tags"], rules, world, weights=0, retry_s=0.0)
+        trainer = trainer_config(judge, rewards={"score": {"stored": True}})
+        run: Any = SimpleNamespace(settings=SimpleNamespace(store=store), config=ClusterConfig(), trainer=trainer)
+        nothing: Any = None
+        lookout = Lookout(host, nothing, catalog, nothing, {}, run)
+        for name, tag in (("only", Tag.ROLLOUT), ("slot", Tag.TRAIN)):
+            host.join(Member(name=name, tags=frozenset({tag})))
+        deciding = asyncio.create_task(host.run())
+        await world.started.wait()
+        before = world.allowed
+        for group in groups:
+            lookout.group_started(group)
+            lookout.group_ended(group, complete=True)
+        await lookout.look_at_groups()
+        await world.trains.wait()
+        assert world.allowed - before == host.book.num_refilled
+        deciding.cancel()
+        await asyncio.gather(deciding, return_exceptions=True)
+        return world
+
+    assert {*asyncio.run(decide(0.5)).told[0]} == {"alike-too", "different"}, "one of a batch of two is replaced"
+    assert {*asyncio.run(decide(0.0)).told[0]} == {"alike", "alike-too"}

@@ -37,7 +37,12 @@ def test_a_group_without_its_rewards_is_left_out_by_name_and_the_others_are_trai
     assert slot.run(0, ["a", "without"]) == {"left_out": ["without"]}, "too few are left for a round"
     reward(store, "b")
     slot = Slot(trainer, groups=3, least=2)
-    assert slot.run(0, ["a", "b", "without"]) == {"version": 1, "groups": ["a", "b"], "left_out": ["without"]}
+    assert slot.run(0, ["a", "b", "without"], refilled=3) == {
+        "version": 1,
+        "groups": ["a", "b"],
+        "left_out": ["without"],
+    }
+    assert [(row.metrics or {})["groups_refilled"] for row in trainer.catalog.rounds()] == [3]
     trainer.close()
 
     add_group(store, tiny_model_dir, "c", [0.0, 1.0], version=1)
