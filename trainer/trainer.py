@@ -40,7 +40,7 @@ from weir.trainer.rounds.claims import (
     pinned_calls,
     plan_round,
 )
-from weir.trainer.rounds.finish import RoundFinisher, Serve
+from weir.trainer.rounds.finish import RoundFinisher
 from weir.trainer.rounds.fit import require_room
 from weir.trainer.rounds.group_selection import Choice, choose_groups
 from weir.trainer.rounds.kept_tokens import keep_tokens
@@ -105,7 +105,7 @@ class Trainer:
         renderer: Callable[[], ChatRenderer] | None = None,
         console: Console | None = None,
         on_step: Callable[[str], None] = lambda _: None,
-        serve: Serve = serve,
+        serve: Callable[..., PublishReport] = serve,
     ) -> None:
         self.config = config
         self.store = store
@@ -361,7 +361,8 @@ class Trainer:
             report = switch(self._devices, to="rollout", folder=folder).published
             assert report is not None
             return report
-        return self._serve(folder, catalog, store, config, console)
+        ranks = self._backend.sending(folder) if config.publish.by_ranks else None
+        return self._serve(folder, catalog, store, config, console, ranks=ranks)
 
     def _return_devices(self) -> None:
         """After a failure: the engines serve what they had; the error that led here is the one to raise."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 _OWN = Path("/proc/self/fd")
 _BYTES_SENT = 200  # where tcpi_bytes_sent lies in struct tcp_info, linux/tcp.h
+_NOT_SENT = 144  # tcpi_notsent_bytes: what it was given and has not sent yet
 
 
 def sockets() -> frozenset[str]:
@@ -19,7 +20,7 @@ def sockets() -> frozenset[str]:
 
 
 def sent_bytes(names: Collection[str]) -> int:
-    """The bytes sent over those of these sockets that are TCP connections, repeated ones included."""
+    """The bytes given to those of these sockets that are TCP connections, and those that were sent again."""
     total = 0
     for name, number in _open_sockets().items():
         if name not in names:
@@ -29,6 +30,7 @@ def sent_bytes(names: Collection[str]) -> int:
                 info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
                 if len(info) >= _BYTES_SENT + 8:
                     total += int(struct.unpack_from("=Q", info, _BYTES_SENT)[0])
+                    total += int(struct.unpack_from("=I", info, _NOT_SENT)[0])
     return total
 
 

@@ -29,7 +29,7 @@ from weir.trainer.trainer import Trainer
 from weir.trainer.versions.version_folder import current_version, read_manifest
 
 
-def left_to_the_controller(folder: Path, *_: Any) -> PublishReport:
+def left_to_the_controller(folder: Path, *_: Any, **__: Any) -> PublishReport:
     """Publish nothing."""
     version = read_manifest(folder).version
     return PublishReport(version=version, serving=[], failed={}, seconds=0.0, times={}, timeline=())

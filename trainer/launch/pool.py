@@ -23,7 +23,7 @@ from typing import IO, Any, Protocol
 
 from weir.trainer.errors import NotFinite, TrainerError
 from weir.trainer.launch.agent import agent_command
-from weir.trainer.launch.nodes import join_all
+from weir.trainer.launch.nodes import address, join_all
 from weir.trainer.launch.ray_nodes import met_by_ray, nodes_command
 from weir.trainer.launch.work_folder import WorkFolder
 from weir.trainer.settings.launch import LaunchConfig
@@ -62,6 +62,7 @@ class RankPool:
         listener = listening(folder)
         if launch.by == "ray" and launch.rendezvous is None:
             launch = met_by_ray(launch)
+        self.address = address(launch)[0] if launch.nodes > 1 else None  # at which other machines reach this one
         command = agent_command(processes=processes, launch=launch, node=0, folder=str(folder), device=device)
         with (folder / STDERR).open("ab") as stderr:
             self._join(launch, _starts(launch, processes, device), stderr)
@@ -110,6 +111,11 @@ class RankPool:
         if isinstance(answer, NotFinite):
             raise answer
         return answer
+
+    def kill(self) -> None:
+        """End the ranks in the middle of a request, which raises `TrainerError`; another thread waits for it."""
+        assert self._started.agent is not None
+        self._started.agent.kill()
 
     def close(self) -> None:
         """End the ranks; garbage collection does the same. May be called twice."""

@@ -24,7 +24,7 @@ from weir.trainer.learner.distributed import Ranks
 from weir.trainer.learner.loading import load_trained, lora_shape
 from weir.trainer.learner.off_policy import OffPolicyScores, score_off_policy
 from weir.trainer.learner.optimizer import Stepper
-from weir.trainer.learner.rank_files import read_state, state_tensors, write_state, write_weights
+from weir.trainer.learner.rank_files import published, read_state, state_tensors, write_state, write_weights
 from weir.trainer.learner.round_steps import RoundSteps
 from weir.trainer.learner.saved_state import CRITIC, KL_COEF, NUM_STEPS, POLICY, saved_state
 from weir.trainer.learner.scoring import Scores, score, score_by
@@ -33,6 +33,7 @@ from weir.trainer.learner.supervised_loss import accumulate_supervised
 from weir.trainer.model.batching import lay_out, micro_batches
 from weir.trainer.model.lora import adapters_off, merged, save_adapters
 from weir.trainer.model.put_away import PutAway, free_bytes, give_back
+from weir.trainer.model.shared_files import Published
 from weir.trainer.model.stored_tensors import BytesRead
 from weir.trainer.model.token_model import choose_device, is_finite, save_model, save_state
 from weir.trainer.settings.config import TrainerConfig
@@ -173,6 +174,11 @@ class Learner(RoundSteps):
             written |= self.critic.save(folder)
         self._saves_without_state = 0 if self._keeps_state else self._saves_without_state + 1
         return written
+
+    def published(self) -> Published:
+        """This rank's part of the weights that `save` publishes; all ranks call it."""
+        averaged = self.config.published_weights == "averaged"
+        return published(self.model, self.stepper, self.folder, ranks=self.ranks, averaged=averaged, lora=self.lora)
 
     def _save_on_ranks(self, folder: Path) -> dict[str, FileEntry]:
         """As `save`; every rank writes its own rows."""

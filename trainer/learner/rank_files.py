@@ -7,6 +7,7 @@ continues from (`saved_state.py`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from weir.trainer.learner.optimizer import Stepper
 from weir.trainer.learner.saved_state import AVERAGE, NUM_STEPS, STEP, WEIGHTS, SavedState
 from weir.trainer.model.lora import LoraShape, adapters_of, is_adapter, save_adapters
 from weir.trainer.model.sharded_model import like, local_rows, name_in_files, own_rows
-from weir.trainer.model.shared_files import SharedFiles
+from weir.trainer.model.shared_files import Published, SharedFiles
 from weir.trainer.model.stored_names import Place, places
 from weir.trainer.model.stored_tensors import StoredTensors
 from weir.trainer.model.token_model import TokenModel, save_config
@@ -48,30 +49,75 @@ def write_weights(
     trained on.
     """
     give_back_gathered(model)
-    tensors = _published(model)
-    stored = StoredTensors(like_folder)
-    found = {name: places(str(name_in_files(name)), tuple(t.shape), stored) for name, t in tensors.items()}
-    exact = {place.name for name, _ in model.named_buffers() if name in found for place in found[name]}
-    files = SharedFiles(folder, _shapes(tensors, found), model.compute, exact=exact)
+    adapters, of_average = _adapters(model, stepper, averaged)
+    parts = _parts(model, stepper, like_folder, of_average, ranks=ranks, averaged=averaged, lora=lora)
+    files = SharedFiles(folder, parts.shapes, parts.dtype, exact=parts.exact)
     if ranks.rank == 0:
         files.create()
         save_config(model, folder, tokenizer_from=like_folder)
     dist.barrier()
-    adapters = {name: whole(tensor) for name, tensor in model.named_parameters() if is_adapter(name)}
-    with stepper.average.in_place() if averaged and stepper.average is not None else nullcontext():
-        of_average = (
-            {name: whole(t) for name, t in model.named_parameters() if is_adapter(name)} if averaged else adapters
-        )
-        for name, tensor in tensors.items():
-            rows, start = local_rows(tensor), own_rows(tensor)[0]
-            if lora is not None and (pair := adapters_of(name)) is not None:
-                added = (of_average[pair[1]] @ of_average[pair[0]]) * lora.scaling
-                rows = rows + added[start : start + len(rows)]
-            if ranks.is_first_copy:
-                _write(files, found[name], rows, start)
+    for name, rows, start in parts.rows:
+        files.write(name, rows, start)
     if lora is not None and base is not None and ranks.rank == 0:
         save_adapters(adapters, lora, folder, base=base, published=of_average if averaged else None)
     dist.barrier()  # no rank leaves before all have written
+
+
+def published(
+    model: TokenModel, stepper: Stepper, like_folder: Path, *, ranks: Ranks, averaged: bool, lora: LoraShape | None
+) -> Published:
+    """What `write_weights` writes, this rank's part of it; all ranks call it."""
+    give_back_gathered(model)
+    _, of_average = _adapters(model, stepper, averaged)
+    return _parts(model, stepper, like_folder, of_average, ranks=ranks, averaged=averaged, lora=lora)
+
+
+def _adapters(
+    model: TokenModel, stepper: Stepper, averaged: bool
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """The adapters of LoRA as they are stepped, and as they are published; a collective operation."""
+
+    def found() -> dict[str, torch.Tensor]:
+        return {name: whole(tensor) for name, tensor in model.named_parameters() if is_adapter(name)}
+
+    stepped = found()
+    if not averaged or stepper.average is None:
+        return stepped, stepped
+    with stepper.average.in_place():
+        return stepped, found()
+
+
+def _parts(
+    model: TokenModel,
+    stepper: Stepper,
+    like_folder: Path,
+    adapters: dict[str, torch.Tensor],
+    *,
+    ranks: Ranks,
+    averaged: bool,
+    lora: LoraShape | None,
+) -> Published:
+    tensors = _published(model)
+    stored = StoredTensors(like_folder)
+    found = {name: places(str(name_in_files(name)), tuple(t.shape), stored) for name, t in tensors.items()}
+
+    def handed_out() -> Iterator[tuple[str, torch.Tensor, int]]:
+        with stepper.average.in_place() if averaged and stepper.average is not None else nullcontext():
+            for name, tensor in tensors.items():
+                rows, start = local_rows(tensor), own_rows(tensor)[0]
+                if lora is not None and (pair := adapters_of(name)) is not None:
+                    added = (adapters[pair[1]] @ adapters[pair[0]]) * lora.scaling
+                    rows = rows + added[start : start + len(rows)]
+                if ranks.is_first_copy:
+                    yield from _stored_rows(found[name], rows, start)
+
+    return Published(
+        shapes=_shapes(tensors, found),
+        dtype=model.compute,
+        exact={place.name for name, _ in model.named_buffers() if name in found for place in found[name]},
+        rows=handed_out(),
+        stays=not averaged and lora is None,
+    )
 
 
 def _published(model: TokenModel) -> dict[str, Any]:
@@ -92,13 +138,14 @@ def _shapes(tensors: dict[str, Any], found: dict[str, list[Place]]) -> dict[str,
     }
 
 
-def _write(files: SharedFiles, found: list[Place], rows: torch.Tensor, start: int) -> None:
+def _stored_rows(found: list[Place], rows: torch.Tensor, start: int) -> Iterator[tuple[str, torch.Tensor, int]]:
+    """Rows of a tensor as rows of the stored ones that it consists of."""
     if found[0].expert is None:
-        files.write(found[0].name, rows, start)
+        yield found[0].name, rows, start
         return
     for place in found:
         if place.expert is not None and start <= place.expert < start + len(rows):
-            files.write(place.name, rows[place.expert - start, place.start : place.stop])
+            yield place.name, rows[place.expert - start, place.start : place.stop], 0
 
 
 def whole(tensor: Any) -> torch.Tensor:

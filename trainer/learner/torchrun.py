@@ -15,8 +15,10 @@ from safetensors import safe_open
 from weir.trainer.credit.samples import Sample
 from weir.trainer.data.dataset import SupervisedRow
 from weir.trainer.launch.pool import RankPool, Request
+from weir.trainer.learner.rank_publish import Offer, Send
 from weir.trainer.learner.rank_requests import Open, Save, Train
 from weir.trainer.learner.step_stats import StepStats
+from weir.trainer.model.owned_tensors import Meeting, OwnedBucket, Sent
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.versions.version_folder import FileEntry
 
@@ -87,6 +89,28 @@ class TorchrunLearner:
         """
         self._ranks.call(Save(folder=folder.absolute(), like=self.folder.absolute()))
         return {}
+
+    def offer(self, bucket_bytes: int) -> list[OwnedBucket]:
+        """Have the ranks agree on who sends which tensors of the folder to engines; the buckets in their order.
+
+        Raises `TrainerError` when a process dies.
+        """
+        buckets: list[OwnedBucket] = self._ranks.call(Offer(bucket_bytes=bucket_bytes))
+        return buckets
+
+    def send(self, meeting: Meeting) -> Sent:
+        """Have the ranks send what they offered. Raises `TrainerError` when a process dies."""
+        sent: Sent = self._ranks.call(Send(meeting=meeting))
+        return sent
+
+    @property
+    def address(self) -> str | None:
+        """Where ranks on other machines reach this one; None where all run here."""
+        return self._ranks.address
+
+    def kill(self) -> None:
+        """End the processes in the middle of a request, which raises `TrainerError`."""
+        self._ranks.kill()
 
     def close(self) -> None:
         """End the processes; garbage collection does the same. May be called twice."""

@@ -35,10 +35,11 @@ from weir.trainer.megatron.state_files import Trained, load
 from weir.trainer.megatron.state_files import write as write_state
 from weir.trainer.megatron.stepper import MegatronStepper
 from weir.trainer.megatron.weight_map import Place
-from weir.trainer.megatron.weights import Rows, check_shapes, fill
+from weir.trainer.megatron.weights import Rows, check_shapes, fill, published
 from weir.trainer.megatron.weights import write as write_weights
 from weir.trainer.model.batching import Layout, micro_batches
 from weir.trainer.model.ops.kept_mass import kept_mass_of
+from weir.trainer.model.shared_files import Published
 from weir.trainer.model.stored_tensors import BytesRead, StoredTensors
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.settings.megatron import MegatronSettings
@@ -107,8 +108,7 @@ class MegatronLearner(RoundSteps):
         The state is written with only each `keep_state_every`th save since the last one. Raises OSError.
         """
         averaged = self.config.published_weights == "averaged"
-        published = {"value": lambda parameter: self.stepper.whole(AVERAGE, parameter)} if averaged else {}
-        write_weights(self.network, self.architecture, self.place, folder, **published)
+        write_weights(self.published(), folder)
         if dist.get_rank() == 0:
             save_config(self.folder, folder, self.config.precision)
         keeps = self._saves_without_state + 1 >= self.config.keep_state_every
@@ -120,6 +120,12 @@ class MegatronLearner(RoundSteps):
                 kl_coef=None if self.config.kl_target is None else self.kl_coef,
             )
         self._saves_without_state = 0 if keeps else self._saves_without_state + 1
+
+    def published(self) -> Published:
+        """This rank's part of the weights that `save` publishes; all ranks go through all of its rows."""
+        averaged = self.config.published_weights == "averaged"
+        value = (lambda parameter: self.stepper.whole(AVERAGE, parameter)) if averaged else None
+        return published(self.network, self.architecture, self.place, value)
 
     @property
     def _trained(self) -> Trained:

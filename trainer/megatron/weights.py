@@ -19,7 +19,7 @@ from weir.trainer.errors import TrainerUsageError
 from weir.trainer.megatron.architecture import Architecture
 from weir.trainer.megatron.packed_model import PackedChunks, is_divided
 from weir.trainer.megatron.weight_map import EXPERT_BIAS, Piece, Place, pieces, stored_shapes
-from weir.trainer.model.shared_files import SharedFiles
+from weir.trainer.model.shared_files import Published, SharedFiles
 from weir.trainer.model.stored_tensors import StoredTensors
 
 Rows = Callable[[str, int, int], torch.Tensor]  # of a stored tensor
@@ -124,26 +124,36 @@ def _rows_of_columns(piece: Piece, tensor: torch.Tensor, of_expert: bool) -> tup
     return piece.name, torch.cat([part[start:stop] for part in columns], dim=1), start
 
 
-def write(
+def published(
     network: PackedChunks,
     model: Architecture,
     place: Place,
-    folder: Path,
-    value: Callable[[torch.nn.Parameter], torch.Tensor] = torch.Tensor.detach,
-) -> None:
-    """Write the files of all weights, or of `value` of them, into an existing folder; all ranks call it.
-
-    Raises OSError.
-    """
-    dtype = next(network.parameters()).dtype
+    value: Callable[[torch.nn.Parameter], torch.Tensor] | None = None,
+) -> Published:
+    """This rank's part of all weights, or of `value` of them."""
     shapes = dict(stored_shapes(model))
-    files = SharedFiles(folder, shapes, dtype, exact={name for name in shapes if name.endswith(EXPERT_BIAS)})
+
+    def handed_out() -> Iterator[tuple[str, torch.Tensor, int]]:
+        yield from hand_out(network, model, place, value or torch.Tensor.detach)
+        if place.tensor == 0 and _replica(of_expert=False) == 0:
+            for name, bias in _expert_biases(network):
+                yield pieces(name, model, place)[0].name, bias, 0
+
+    return Published(
+        shapes=shapes,
+        dtype=next(network.parameters()).dtype,
+        exact={name for name in shapes if name.endswith(EXPERT_BIAS)},
+        rows=handed_out(),
+        stays=value is None,
+    )
+
+
+def write(parts: Published, folder: Path) -> None:
+    """Write the published files into an existing folder; all ranks call it. Raises OSError."""
+    files = SharedFiles(folder, parts.shapes, parts.dtype, exact=parts.exact)
     if dist.get_rank() == 0:
         files.create()
     dist.barrier()
-    for name, rows, start in hand_out(network, model, place, value):
+    for name, rows, start in parts.rows:
         files.write(name, rows, start)
-    if place.tensor == 0 and _replica(of_expert=False) == 0:
-        for name, bias in _expert_biases(network):
-            files.write(pieces(name, model, place)[0].name, bias)
     dist.barrier()  # no rank leaves before all have written

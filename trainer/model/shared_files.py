@@ -9,13 +9,33 @@ import json
 import math
 import os
 import weakref
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 FILE_BYTES = 4 << 30  # largest file, but for a tensor that is larger
 NAMES = {torch.float32: "F32", torch.bfloat16: "BF16"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What one rank hands out of a version: name, rows and the first row of parts of tensors.
+
+    All ranks go through all `rows`, which may take part in collective operations. `stays`: they are the memory of
+    parameters, which the next step changes; else they may be computed for this purpose alone.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]  # of all tensors, whole
+    dtype: torch.dtype  # that they are published in
+    exact: Container[str]  # those that stay float32
+    rows: Iterator[tuple[str, torch.Tensor, int]]
+    stays: bool
+
+    def dtypes(self) -> dict[str, torch.dtype]:
+        """The type of every published tensor."""
+        return {name: torch.float32 if name in self.exact else self.dtype for name in self.shapes}
 
 
 class SharedFiles:

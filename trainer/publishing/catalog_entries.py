@@ -10,6 +10,7 @@ import hashlib
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -23,6 +24,9 @@ from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.versions.object_store import delete_old_shared_versions
 from weir.trainer.versions.stored import prune, thin
 from weir.trainer.versions.version_folder import MANIFEST, VersionManifest, read_manifest
+
+if TYPE_CHECKING:
+    from weir.trainer.publishing.rank_sender import SendingRanks
 
 
 def enter_version(catalog: Catalog, folder: Path, manifest: VersionManifest) -> None:
@@ -52,6 +56,7 @@ def serve(
     holder: str | None = None,
     stages_ahead: bool = True,
     hold_limit_s: float | None = None,
+    ranks: SendingRanks | None = None,
 ) -> PublishReport:
     """Publish a version folder to the engines, as `publish`, and enter in the catalog which serve it.
 
@@ -72,6 +77,7 @@ def serve(
             holder=holder,
             stages_ahead=stages_ahead,
             hold_limit_s=hold_limit_s,
+            ranks=ranks,
         )
         if report.serving:
             before = () if holds_calls else _serving(catalog, manifest.version)
@@ -101,7 +107,8 @@ def _by_way(report: PublishReport, config: TrainerConfig) -> str:
     if config.publish.way == "disk":
         return ""
     counts = Counter(report.ways.values())
-    return f" ({', '.join(f'{way}: {number}' for way, number in sorted(counts.items()))})"
+    sent = f"; sent by {report.num_sending_ranks} ranks" if report.num_sending_ranks else ""
+    return f" ({', '.join(f'{way}: {number}' for way, number in sorted(counts.items()))}{sent})"
 
 
 def delete_old_versions(catalog: Catalog, store: StoreConfig, config: TrainerConfig, console: Console) -> list[int]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from weir.store.catalog.devices.switches import AsleepEngine
+from weir.trainer.errors import TrainerError
 from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, done, for_each, post
 from weir.trainer.publishing.engine_memory import TAGS, give_again, take_again
 from weir.trainer.publishing.hold import LOADED, PAUSED, Hold
@@ -27,6 +28,7 @@ from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.settings.publishing import OF_SOME, Way
 
 if TYPE_CHECKING:
+    from weir.trainer.publishing.rank_sender import SendingRanks
     from weir.trainer.publishing.weight_source import WeightSource
 
     Sender = Callable[[httpx.AsyncClient, Sequence[Member], WeightSource, int, float], Awaitable[dict[str, str]]]
@@ -46,8 +48,13 @@ class Delivery:
         config: TrainerConfig,
         asleep: Mapping[str, AsleepEngine] = MappingProxyType({}),
         hold: Hold | None = None,
+        ranks: SendingRanks | None = None,
     ) -> None:
-        """`asleep`: engines that gave their memory back; `hold` bounds what is done behind closed gates."""
+        """`asleep`: engines that gave their memory back; `hold` bounds what is done behind closed gates.
+
+        `ranks`: those that hold the version's weights.
+        """
+        self._ranks = ranks if config.publish.by_ranks else None
         self.ways: dict[str, Way] = dict.fromkeys(config.engine_urls, "disk")
         self.fallbacks: dict[str, str] = {}  # engine → why it did not go the first way
         self.failed: dict[str, str] = {}  # engine → why it has not the version's weights
@@ -55,6 +62,7 @@ class Delivery:
         # engines that hold parts of two versions, or none, and must not serve
         self.spoiled: set[str] = set(self._asleep)
         self.bytes_sent = 0
+        self.num_sending_ranks = 0
         self._taken: dict[str, list[str]] = {}  # what engines that slept have taken again
         self._http = http
         self._folder = folder
@@ -154,7 +162,8 @@ class Delivery:
             with source:
                 staging = [member for member in left if member.stages]
                 source.held_as = frozenset(member.dtype for member in staging)
-                lost |= await self._in_time(send(self._http, left, source, self._version, limit_s), left)
+                sent = self._sent(send, left, source, limit_s, by_ranks=way == "distributed")
+                lost |= await self._in_time(sent, left)
                 self.bytes_sent += source.num_sent
                 lost |= await self._compare(source, [member for member in staging if member.url not in lost])
             self._go_on_without(way, {member.url: member for member in chosen}, lost)
@@ -173,15 +182,42 @@ class Delivery:
         """Of one request: what an engine may take to load, or what is left of that while calls are held."""
         return self._hold.within(self._config.publish_timeout_s, LOADED)
 
+    async def _sent(
+        self, send: Sender, members: list[Member], source: WeightSource, limit_s: float, *, by_ranks: bool
+    ) -> dict[str, str]:
+        """Send by a way, from ranks that hold the weights where there are such; returns failures, by URL."""
+        if not by_ranks or self._ranks is None:
+            return await send(self._http, members, source, self._version, limit_s)
+        from weir.trainer.publishing.rank_sender import send_by_ranks
+        from weir.trainer.publishing.senders import begin
+
+        try:
+            lost, self.num_sending_ranks = await send_by_ranks(
+                self._http, members, source, self._version, limit_s, self._ranks
+            )
+            return lost
+        except TrainerError as error:
+            why = f"its ranks did not send it, and the folder's bytes were sent instead: {error}"
+            logger.warning("version %d: %s", self._version, why)
+            for member in members:
+                self._note(member.url, why.splitlines()[0])
+        lost = await begin(self._http, members, limit_s)
+        left = [member for member in members if member.url not in lost]
+        return lost | await send(self._http, left, source, self._version, limit_s)
+
     def _go_on_without(self, way: Way, members: Mapping[str, Member], lost: dict[str, str]) -> None:
         """Where a way failed, the settings decide: another one, after differences a whole one; or the engine is out."""
         if self._config.publish.way not in ("auto", *OF_SOME):
             self.failed |= lost
             return
         for url, why in lost.items():
-            before = f"{self.fallbacks[url]}; " if url in self.fallbacks else ""
-            self.fallbacks[url] = f"{before}{way} failed: {why}"
+            self._note(url, f"{way} failed: {why}")
             self.ways[url] = members[url].way("auto") if way in OF_SOME else "disk"
+
+    def _note(self, url: str, why: str) -> None:
+        """Why an engine did not get the version as the settings say; behind what was noted before."""
+        before = f"{self.fallbacks[url]}; " if url in self.fallbacks else ""
+        self.fallbacks[url] = before + why
 
     async def _compare(self, source: WeightSource, members: Sequence[Member]) -> dict[str, str]:
         """Compare what engines have staged with the checksums of the folder; returns those where it differs, by URL."""

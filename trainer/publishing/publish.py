@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 
@@ -29,6 +30,9 @@ from weir.trainer.publishing.router import set_rotation
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.settings.publishing import Way
 from weir.trainer.timings import RoundTimes, Span
+
+if TYPE_CHECKING:
+    from weir.trainer.publishing.rank_sender import SendingRanks
 
 logger = logging.getLogger("weir.trainer.publishing.publish")
 
@@ -46,6 +50,7 @@ class PublishReport:
     ways: dict[str, Way] = field(default_factory=dict)  # how the version reached each engine that serves it
     fallbacks: dict[str, str] = field(default_factory=dict)  # engine → why not the first way, with auto and delta
     bytes_sent: int = 0  # written to shared memory, given to the sockets of groups, or in differences
+    num_sending_ranks: int = 0  # training processes that sent what they own; 0: this process sent everything
 
     @property
     def gate_closed_s(self) -> float:
@@ -64,12 +69,14 @@ def publish(
     holder: str | None = None,
     stages_ahead: bool = True,
     hold_limit_s: float | None = None,
+    ranks: SendingRanks | None = None,
 ) -> PublishReport:
     """Load a version into every engine of the settings, behind closed gates.
 
     `holds_calls` is false for engines that are out of rotation: no gate closes for them, and they enter it afterwards.
     Without `stages_ahead` nothing is sent before the gates are closed. `hold_limit_s` bounds the time from when gates
-    begin to close until they open: an engine that has not loaded by then fails.
+    begin to close until they open: an engine that has not loaded by then fails. `ranks` hold the version's weights, and
+    send them where the settings have ranks send.
     Engines that sleep take their memory first; while training has their devices, only its `holder` may ask for that.
 
     Raises `PublishFailed` when a gate did not close, or no engine serves the version afterwards; `HoldTooShort` where
@@ -96,6 +103,7 @@ def publish(
             holds_calls,
             stages_ahead,
             Hold(hold_limit_s),
+            ranks,
         )
     )
 
@@ -110,11 +118,12 @@ async def _publish(
     holds_calls: bool,
     stages_ahead: bool,
     hold: Hold,
+    ranks: SendingRanks | None,
 ) -> PublishReport:
     times = RoundTimes()
     async with httpx.AsyncClient(trust_env=False, timeout=CONTROL_TIMEOUT_S, verify=tls_context()) as http:
         gates = Gates(http, config.proxy_urls, catalog, control_key)
-        delivery = Delivery(http, folder, version, config, asleep, hold)
+        delivery = Delivery(http, folder, version, config, asleep, hold, ranks)
         failed = delivery.failed
         served = too_short = False
         if stages_ahead:
@@ -159,6 +168,7 @@ async def _publish(
         ways={url: way for url, way in delivery.ways.items() if url not in failed},
         fallbacks=delivery.fallbacks,
         bytes_sent=delivery.bytes_sent,
+        num_sending_ranks=delivery.num_sending_ranks,
     )
 
 

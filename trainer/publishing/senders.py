@@ -10,16 +10,16 @@ sender waits longer than the time limit for one answer.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import httpx
 import torch
 
-from weir.engine.transfer.bucket import FORMAT, FlattenedTensorMetadata, packed
+from weir.engine.transfer.bucket import FlattenedTensorMetadata, packed
 from weir.engine.transfer.group import WeightGroup, serve_store
-from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, Unreachable, done, for_each, post
+from weir.trainer.http_json import Refused, done, for_each
+from weir.trainer.publishing.attempts import Attempt, settings_of
 from weir.trainer.publishing.device_buckets import Places, in_memory, places_for
 from weir.trainer.publishing.members import Member, address_towards
 from weir.trainer.publishing.weight_source import WeightSource
@@ -83,7 +83,7 @@ async def _send_buckets(
         async def to_one(url: str) -> None:
             held = await asyncio.to_thread(places[url], flat, ranks[url])  # until the engine has answered
             buckets = await asyncio.to_thread(lambda: [packed(copy, entries) for copy in held])
-            body = {"serialized_named_tensors": buckets} | _settings(version, last)
+            body = {"serialized_named_tensors": buckets} | settings_of(version, last)
             await done(http, f"{url}/update_weights_from_tensor", body, timeout_s=timeout_s)
 
         failed.update(await for_each([url for url in ranks if url not in failed], to_one))
@@ -118,18 +118,10 @@ async def send_in_group(
     return failed | await send_by_memory(http, near, source, version, timeout_s)
 
 
-class _Group:
+class _Group(Attempt):
     """One process group of this process and some engines, for one attempt."""
 
-    def __init__(self, http: httpx.AsyncClient, members: Sequence[Member], version: int, timeout_s: float) -> None:
-        self._http = http
-        self._members = members
-        self._version = version
-        self._timeout_s = timeout_s
-        self._name = f"weir-{version}-{uuid.uuid4().hex[:8]}"
-        self._own: WeightGroup | None = None
-        self._errors: dict[str, Refused] = {}  # of members, in the order in which they came
-        self.sent_bytes = 0  # over the sockets of this process, known at the group's end
+    _own: WeightGroup | None = None
 
     async def send(self, source: WeightSource) -> dict[str, str]:
         """Make the group, send everything and end it; returns those that made it fail, by URL."""
@@ -143,87 +135,35 @@ class _Group:
             await self._leave()
             source.keep_memory()
             return {}
-        gone = await self._leave()
-        if gone:
-            return gone
-        first = next(iter(self._errors.items()), None)
-        return {first[0]: str(first[1])} if first is not None else {member.url: why for member in self._members}
+        return self.lost(await self._leave(), why)
 
     async def _join(self) -> None:
-        world_size = 1 + sum(member.num_ranks for member in self._members)
-        address = address_towards(list(self._members))
-        store = await asyncio.to_thread(serve_store, address, world_size, self._timeout_s)
-        settings: dict[str, Any] = {
-            "master_address": address,
-            "master_port": store.port,
-            "world_size": world_size,
-            "group_name": self._name,
-            "backend": self._backend(),
-        }
-        relayed = settings["backend"] == "gloo" and all(member.relays for member in self._members)
-        settings |= {"relayed": True} if relayed else {}
-        asked, rank = [], 1
-        for member in self._members:
-            body = settings | {"rank_offset": rank}
-            asked.append(self._tell(member.url, "init_weights_update_group", body))
-            rank += member.num_ranks
+        backend, address = self.backend(), address_towards(list(self.members))
+        store = await asyncio.to_thread(serve_store, address, self.world_size, self.timeout_s)
 
         def join() -> WeightGroup:
-            limit_s = self._timeout_s
             return WeightGroup(
                 store,
-                self._name,
+                self.name,
                 rank=0,
-                world_size=world_size,
-                backend=settings["backend"],
-                timeout_s=limit_s,
-                relayed=relayed,
+                world_size=self.world_size,
+                backend=backend,
+                timeout_s=self.timeout_s,
+                relayed=self.is_relayed(backend),
             )
 
-        self._own = await _while_asking(join, asked)
-
-    def _backend(self) -> str:
-        """NCCL between GPUs, gloo between CPUs. Raises `Refused` where an engine's GPU would need one here."""
-        on_gpu = [member.url for member in self._members if member.device == "cuda" and not member.stages]
-        if on_gpu and not torch.cuda.is_available():
-            raise Refused(f"{on_gpu[0]} receives on its GPU, and this process has none; set publish.way to disk")
-        return "nccl" if on_gpu else "gloo"
+        self._own = await _while_asking(join, self.joins(self.name, address, store.port, backend))
 
     async def _send_bucket(self, flat: torch.Tensor, entries: Sequence[FlattenedTensorMetadata], last: bool) -> None:
         own = self._own
         assert own is not None
-        body = {
-            "names": [entry.name for entry in entries],
-            "dtypes": [str(entry.dtype).removeprefix("torch.") for entry in entries],
-            "shapes": [list(entry.shape) for entry in entries],
-            "group_name": self._name,
-        } | _settings(self._version, last)
-        asked = [self._tell(member.url, "update_weights_from_distributed", body) for member in self._members]
-        await _while_asking(lambda: own.broadcast(flat.to(own.device)), asked)
-
-    async def _tell(self, url: str, route: str, body: dict[str, Any]) -> None:
-        try:
-            await done(self._http, f"{url}/{route}", body, timeout_s=self._timeout_s)
-        except Refused as error:
-            self._errors.setdefault(url, error)
-            raise
+        tensors = [(entry.name, entry.dtype, entry.shape) for entry in entries]
+        await _while_asking(lambda: own.broadcast(flat.to(own.device)), self.receives(self.name, tensors, last))
 
     async def _leave(self) -> dict[str, str]:
         """End the group in all members; returns those that do not answer, by URL."""
-        gone: dict[str, str] = {}
-        limit_s = min(CONTROL_TIMEOUT_S, self._timeout_s)
         self.sent_bytes = 0 if self._own is None else self._own.sent_bytes()  # before the others close the sockets
-
-        async def end_one(url: str) -> None:
-            body = {"group_name": self._name}
-            try:
-                await post(self._http, f"{url}/destroy_weights_update_group", body, timeout_s=limit_s)
-            except Unreachable as error:
-                gone[url] = str(self._errors.get(url, error))
-            except Refused:  # it had not joined, or has left by itself
-                return
-
-        await asyncio.gather(*(end_one(member.url) for member in self._members))
+        gone = await self.leave([self.name])
         if self._own is not None:
             await asyncio.to_thread(self._own.leave)
         return gone
@@ -239,12 +179,3 @@ async def _while_asking(act: Callable[[], T], asked: Sequence[Coroutine[Any, Any
         for task in tasks:
             task.cancel()
     return await blocking
-
-
-def _settings(version: int, last: bool) -> dict[str, Any]:
-    """What the last request of an update says of the whole."""
-    return {
-        "load_format": FORMAT,
-        "flush_cache": last,
-        "weight_version": str(version) if last else None,
-    }

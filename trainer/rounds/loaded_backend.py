@@ -7,13 +7,14 @@ folder again.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from weir.trainer.errors import TrainerError
 from weir.trainer.settings.config import TrainerConfig
 
 if TYPE_CHECKING:  # torch is imported with the first backend, so that a start without groups costs little
     from weir.trainer.backend import Backend
+    from weir.trainer.publishing.rank_sender import SendingRanks
 
 
 class LoadedBackend:
@@ -45,6 +46,13 @@ class LoadedBackend:
         if backend is None or not getattr(backend, "is_alive", True):
             return False
         return backend.folder.absolute() == folder.absolute() and backend.config == config
+
+    def sending(self, folder: Path) -> SendingRanks | None:
+        """The backend where it is ranks that hold a folder's weights and can send them."""
+        backend = self._backend
+        if backend is None or self._asleep or not getattr(backend, "is_alive", False) or not hasattr(backend, "offer"):
+            return None
+        return cast("SendingRanks", backend) if backend.folder.absolute() == folder.absolute() else None
 
     def put(self, backend: Backend) -> None:
         """Keep a backend that was opened elsewhere."""

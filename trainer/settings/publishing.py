@@ -30,6 +30,11 @@ class PublishConfig(BaseModel):
         description="With distributed, embedded engines that can open the trainer's shared memory get the weights "
         "by it, as NCCL does within a machine; false: over sockets, like engines elsewhere.",
     )
+    by_ranks: bool = Field(
+        default=False,
+        description="With distributed, after a round of several processes: true: each rank sends the tensors that it "
+        "owns, in a group of its own with the engines; false: `weir round` sends what it reads of the folder.",
+    )
     form: Literal["stored", "fp8"] = Field(
         default="stored",
         description="fp8: engines load the layers' matrices in blocks of 128 x 128 float8 values with a factor each, "
@@ -47,4 +52,10 @@ class PublishConfig(BaseModel):
     def _of_a_folder(self) -> Self:
         if self.form == "fp8" and self.way != "disk":
             raise ValueError(f"form = fp8 is of folders that engines read: set way = disk instead of {self.way}")
+        return self
+
+    @model_validator(mode="after")
+    def _in_groups(self) -> Self:
+        if self.by_ranks and self.way not in ("distributed", "auto"):
+            raise ValueError(f"by_ranks has no effect with way = {self.way}: set way = distributed, or auto")
         return self

@@ -102,6 +102,7 @@ def test_two_machines_end_at_the_bits_of_one_and_one_that_dies_costs_the_attempt
     )
     config = TrainerConfig(**SETTINGS, launch=launch)
     pair = TorchrunLearner(tiny_model_dir, config)
+    assert pair.address == "127.0.0.1"
     pids = pair._ranks.call(Pids())
     kill = Kill(rank=1, path="weir.trainer.learner.optimizer:Stepper.step", node=True)
     armed: Any = Armed(stayed.samples[0][0], kill)

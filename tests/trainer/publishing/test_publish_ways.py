@@ -10,6 +10,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import pytest
 import torch
 from rich.console import Console
@@ -20,15 +21,18 @@ from support_calls import generate, logprobs_of, streamed, versions_of
 from support_engine_relay import EngineRelay, engine_relay
 from support_model import make_tiny_model
 from support_rounds import Judge, trainer_config
+from support_samples import make_samples
 from support_scripted_proxy import KEY, Proxy, scripted_proxy
 from support_servers import ServerProcess, start_engine
 
 from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.trainer.errors import PublishFailed
+from weir.trainer.learner.torchrun import TorchrunLearner
 from weir.trainer.publishing.catalog_entries import serve
 from weir.trainer.publishing.publish import PublishReport
 from weir.trainer.publishing.weight_source import WeightSource
+from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.settings.publishing import PublishConfig
 from weir.trainer.versions.version_folder import version_path, write_version
 
@@ -61,13 +65,17 @@ def running(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.fixture
 def engines(running: Engines, tiny_model_dir: Path) -> Engines:
     """The engines as they were started: version 0, no pause, no fault."""
-    running.relay.as_it_is()
-    for engine in running[:2]:
+    start_over(running, tiny_model_dir)
+    return running
+
+
+def start_over(engines: Engines, tiny_model_dir: Path) -> None:
+    engines.relay.as_it_is()
+    for engine in engines[:2]:
         os.killpg(engine.process.pid, signal.SIGCONT)
         engine.post("/abort_request", {"abort_all": True})
         engine.post("/continue_generation")
         engine.post("/update_weights_from_disk", {"model_path": str(tiny_model_dir), "weight_version": "0"})
-    return running
 
 
 class Publisher:
@@ -79,7 +87,9 @@ class Publisher:
         self.judge = judge
         self.said = StringIO()
 
-    def publish(self, number: int, way: str, *, limit_s: float = 60.0, tied: bool = True) -> PublishReport:
+    def publish(
+        self, number: int, way: str, *, limit_s: float = 60.0, tied: bool = True, ranks: TorchrunLearner | None = None
+    ) -> PublishReport:
         folder = version_path(self.store.folder, number)
         if not folder.exists():
             write_version(
@@ -92,11 +102,12 @@ class Publisher:
                 seed=0,
                 groups=[],
             )
-        shared = {"shared_memory": False} if way == "distributed" else {}  # by sockets, as to other machines
+        shared: dict[str, Any] = {"by_ranks": ranks is not None}
+        shared |= {"shared_memory": False} if way == "distributed" else {}  # by sockets, as to other machines
         way = "distributed" if way == "beside" else way
         publish = PublishConfig.model_validate({"way": way, "bucket_mb": 1} | shared)
         config = trainer_config(self.judge, **self.settings, publish=publish, publish_timeout_s=limit_s)
-        return serve(folder, self.catalog, self.store, config, Console(file=self.said, width=400))
+        return serve(folder, self.catalog, self.store, config, Console(file=self.said, width=400), ranks=ranks)
 
 
 @pytest.fixture
@@ -152,6 +163,72 @@ def test_a_group_has_only_the_engines_that_share_no_memory_with_the_trainer(
     assert 1.9 * num_bytes < report.bytes_sent < 2.1 * num_bytes, "once into memory, once over the group's sockets"
     publisher.publish(2, "beside")
     assert engines.first.get("/model_info")["weight_version"] == "2"
+
+
+def sums_of_both(engines: Engines) -> list[Any]:
+    return [engine.post("/weights_checker")["ranks"] for engine in engines[:2]]
+
+
+def trained_ranks(model: Path, folder: Path) -> TorchrunLearner:
+    """Two ranks that have trained, and saved what they hold as the version of a folder."""
+    ranks = TorchrunLearner(model, TrainerConfig(processes=2, device="cpu", token_budget=60))
+    ranks.train(make_samples(model, [(4, 6), (7, 3)], seed=1), fresh_version=0, seed=1)
+    rest: dict[str, Any] = {"round_id": None, "config_hash": "", "seed": 0, "groups": []}
+    write_version(folder, lambda aside: ranks.save(aside) and None, version=5, parent=4, **rest)
+    ranks.folder = folder
+    return ranks
+
+
+def test_each_rank_sends_what_it_owns_and_where_one_dies_the_folders_bytes_are_sent(
+    engines: Engines, publisher: Publisher, tiny_model_dir: Path
+) -> None:
+    folder = version_path(publisher.store.folder, 5)
+    ranks = trained_ranks(tiny_model_dir, folder)
+    publisher.publish(5, "disk")
+    expected = sums_of_both(engines)
+    groups: list[str] = []
+
+    def note(path: str, body: Any) -> Any:
+        groups.extend([body["group_name"]] if path == BROADCAST else [])
+        return body
+
+    start_over(engines, tiny_model_dir)
+    engines.relay.of_request = note
+    report = publisher.publish(5, "distributed", ranks=ranks)
+    assert report.ways == dict.fromkeys(engines.urls, "distributed")
+    assert (report.serving, report.failed, report.fallbacks) == (engines.urls, {}, {})
+    assert (report.num_sending_ranks, len({*groups})) == (2, 2), "one group for each owner"
+    assert "(distributed: 2; sent by 2 ranks)" in publisher.said.getvalue()
+    assert groups[0] != groups[1], "they send in turn"
+    num_buckets = len(groups)
+    assert sums_of_both(engines) == expected
+    num_bytes = (folder / "model.safetensors").stat().st_size
+    assert 1.9 * num_bytes < report.bytes_sent < 2.1 * num_bytes
+
+    engines.relay.of_answer = refuses(BROADCAST)
+    report = publisher.publish(5, "distributed", ranks=ranks)
+    assert report.failed == {engines.relay.url: "it refused the weights: no room"}
+    assert (report.serving, report.num_sending_ranks) == ([engines.first.url], 2)
+    assert ranks.is_alive, "a rank does not fail because an engine does"
+
+    processes = psutil.Process().children(recursive=True)
+    of_ranks = [process for process in processes if any("rank_main" in word for word in process.cmdline())]
+
+    def kill(path: str, body: Any) -> Any:
+        groups.extend([""] if path == BROADCAST else [])
+        if len(groups) == num_buckets and of_ranks:  # the first engine may have all bytes by then
+            of_ranks.pop().kill()
+            of_ranks.clear()
+        return body
+
+    start_over(engines, tiny_model_dir)
+    groups.clear()
+    engines.relay.of_request = kill
+    report = publisher.publish(5, "distributed", ranks=ranks, limit_s=20.0)
+    assert (of_ranks, ranks.is_alive) == ([], False)
+    assert (report.serving, report.num_sending_ranks) == (engines.urls, 0)
+    assert all("the folder's bytes were sent instead" in report.fallbacks[url] for url in engines.urls)
+    assert sums_of_both(engines) == expected
 
 
 @pytest.mark.parametrize("way", ["tensor", "distributed"])

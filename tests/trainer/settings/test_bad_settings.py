@@ -27,6 +27,7 @@ ABSURD: list[dict[str, Any]] = [
     {"lr": 1e38},
     {"lr": math.inf},
     {"lr": math.nan},
+    {"publish": {"way": "disk", "by_ranks": True}},
     {"clip_low": 0},
     {"clip_low": 1.5},
     {"clip_high": 0},

@@ -1,0 +1,93 @@
+"""Which ranks send a version, and what becomes of a publish whose ranks do not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from rich.console import Console
+from support_rounds import Judge, trainer_config
+
+from weir.store.config import StoreConfig
+from weir.trainer.errors import TrainerError
+from weir.trainer.model.owned_tensors import OwnedBucket
+from weir.trainer.publishing.members import Member
+from weir.trainer.publishing.rank_sender import send_by_ranks
+from weir.trainer.settings.publishing import PublishConfig
+from weir.trainer.trainer import Trainer
+
+
+@dataclass
+class Hanging:
+    """Ranks that answer nothing until they are killed."""
+
+    folder: Path = Path("/none")
+    is_alive: bool = True
+    address: str | None = None
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def offer(self, bucket_bytes: int) -> list[OwnedBucket]:
+        assert self.ended.wait(30.0), "nobody killed them"
+        raise TrainerError("they were killed")
+
+    def kill(self) -> None:
+        self.ended.set()
+
+
+class Source:
+    bucket_bytes = 1
+
+
+def test_ranks_that_do_not_answer_within_the_limit_are_killed() -> None:
+    member = Member(
+        url="http://127.0.0.1:9",
+        stages=True,
+        relays=True,
+        takes_deltas=True,
+        takes_fp8=True,
+        takes_adapters=True,
+        version="0",
+        dtype="float32",
+        device="cpu",
+        num_ranks=1,
+        gpus=(0,),
+        one_replica=True,
+        is_local=True,
+        shares_memory=False,
+    )
+    ranks: Any = Hanging()
+    source: Any = Source()
+
+    async def send() -> None:
+        async with httpx.AsyncClient() as http:
+            await send_by_ranks(http, [member], source, 1, 0.2, ranks)
+
+    with pytest.raises(TrainerError, match=r"they gave no answer within 0\.2 s, and were killed"):
+        asyncio.run(send())
+
+
+@pytest.mark.parametrize(
+    ("by_ranks", "is_alive", "at", "expected"),
+    [(True, True, 1, True), (False, True, 1, False), (True, False, 1, False), (True, True, 2, False)],
+)
+def test_the_ranks_that_hold_a_version_send_it(
+    by_ranks: bool, is_alive: bool, at: int, expected: bool, store: StoreConfig, judge: Judge, tmp_path: Path
+) -> None:
+    given: list[Any] = []
+    publish = PublishConfig(way="distributed", by_ranks=by_ranks)
+    trainer = Trainer(
+        trainer_config(judge, publish=publish),
+        store,
+        model_path=tmp_path,
+        serve=lambda *_, ranks: given.append(ranks),
+    )
+    backend: Any = Hanging(folder=tmp_path / "1", is_alive=is_alive)
+    trainer._backend.put(backend)
+    trainer._serve_version(tmp_path / str(at), trainer.catalog, store, trainer.config, Console())
+    assert given == [backend if expected else None]
+    trainer.catalog.close()
