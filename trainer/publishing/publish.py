@@ -158,6 +158,12 @@ async def _publish(
             remedy = f"calls wait {hold.limit_s:g} s at most" if too_short else f"repair and `weir publish {folder}`"
             error = HoldTooShort if too_short else PublishFailed
             raise error(f"no engine serves version {version}, {_kept(delivery.spoiled)}: {_listed(failed)}; {remedy}")
+    return _report(version, config, failed, times, delivery)
+
+
+def _report(
+    version: int, config: TrainerConfig, failed: dict[str, str], times: RoundTimes, delivery: Delivery
+) -> PublishReport:
     return PublishReport(
         version=version,
         serving=[url for url in config.engine_urls if url not in failed],
