@@ -361,8 +361,7 @@ class Trainer:
             report = switch(self._devices, to="rollout", folder=folder).published
             assert report is not None
             return report
-        ranks = self._backend.sending(folder) if config.publish.by_ranks else None
-        return self._serve(folder, catalog, store, config, console, ranks=ranks)
+        return self._serve(folder, catalog, store, config, console, ranks=self._backend.sending(folder, config))
 
     def _return_devices(self) -> None:
         """After a failure: the engines serve what they had; the error that led here is the one to raise."""

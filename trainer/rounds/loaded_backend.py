@@ -47,9 +47,9 @@ class LoadedBackend:
             return False
         return backend.folder.absolute() == folder.absolute() and backend.config == config
 
-    def sending(self, folder: Path) -> SendingRanks | None:
-        """The backend where it is ranks that hold a folder's weights and can send them."""
-        backend = self._backend
+    def sending(self, folder: Path, config: TrainerConfig) -> SendingRanks | None:
+        """The backend where the settings have ranks send, and it is ranks that hold a folder's weights."""
+        backend = self._backend if config.publish.by_ranks else None
         if backend is None or self._asleep or not getattr(backend, "is_alive", False) or not hasattr(backend, "offer"):
             return None
         return cast("SendingRanks", backend) if backend.folder.absolute() == folder.absolute() else None
