@@ -58,6 +58,7 @@ class Delivery:
         self.ways: dict[str, Way] = dict.fromkeys(config.engine_urls, "disk")
         self.fallbacks: dict[str, str] = {}  # engine → why it did not go the first way
         self.failed: dict[str, str] = {}  # engine → why it has not the version's weights
+        self.none_paused_in_time = False  # calls may be held for too short a time to pause the engines
         self._asleep = {url: asleep[url] for url in config.engine_urls if url in asleep}
         # engines that hold parts of two versions, or none, and must not serve
         self.spoiled: set[str] = set(self._asleep)
@@ -106,7 +107,9 @@ class Delivery:
             pause_s = self._hold.within(limit_s, PAUSED)
             await post(self._http, f"{url}/pause_generation", {"mode": pause}, timeout_s=pause_s)
 
-        self.failed = await for_each(self._config.engine_urls, stop) | self.failed
+        unpaused = await for_each(self._config.engine_urls, stop)
+        self.none_paused_in_time = self._hold.is_over(PAUSED) and len(unpaused) == len(self._config.engine_urls)
+        self.failed = unpaused | self.failed
         try:
             await self._take_again("weights")
             await self._send([m for m in self._members if not m.stages and m.url not in self.failed])

@@ -142,7 +142,7 @@ async def _publish(
                 loaded = [url for url in config.engine_urls if url not in delivery.failed]
                 await asyncio.to_thread(wake_up, catalog, loaded)  # they have their memory, whatever they report
                 failed = delivery.failed | await _read_back(http, loaded, version, config, hold)
-                too_short = hold.is_over(LOADED)
+                too_short = delivery.none_paused_in_time or hold.is_over(LOADED)
             served = len(failed) < len(config.engine_urls)
         finally:
             failed = dict.fromkeys(delivery.spoiled, "it has no version whole") | delivery.failed | failed
