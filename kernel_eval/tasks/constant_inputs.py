@@ -14,6 +14,7 @@ from weir.kernel_eval.tasks.places import distinct
 
 _SHARE = 8  # one of so many elements of a mask is another
 _SHIFT_SCALE = 0.5  # of what replaces zeros
+_FAR = 1000.0
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 
@@ -35,7 +36,7 @@ def replacements(value: torch.Tensor) -> list[tuple[str, Change]]:
     if not value.is_floating_point():
         return [("fewer", _fewer)]
     if float(value.reshape(-1)[0]) == 0:
-        return [("shifted", _shifted), ("above zero", lambda zeros: _shifted(zeros).abs())]
+        return [("far", _far), ("shifted", _shifted), ("above zero", lambda zeros: _shifted(zeros).abs())]
     scaled = ("scaled", _scaled)
     return [("hidden", _hidden), scaled] if float(value.reshape(-1)[0]) == 1 else [scaled]
 
@@ -66,6 +67,18 @@ def _fewer(value: torch.Tensor) -> torch.Tensor:
 
 def _shifted(value: torch.Tensor) -> torch.Tensor:
     return torch.randn(value.shape, device=value.device) * _SHIFT_SCALE
+
+
+def _far(value: torch.Tensor) -> torch.Tensor:
+    """Shifted, and here and there so far, either way, that an extreme of it and of what is drawn is this one."""
+    shifted = _shifted(value)
+    far = _few(value).view(-1)
+    signs = torch.randint(2, far.shape, device=value.device) * 2 - 1
+    ends = _two_of(value)
+    far[ends], signs[ends] = True, torch.tensor([-1, 1], device=value.device)
+    flat = shifted.view(-1)
+    flat[far] = ((flat.abs() + 1) * _FAR * signs)[far]
+    return shifted
 
 
 def _hidden(value: torch.Tensor) -> torch.Tensor:

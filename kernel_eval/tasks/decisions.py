@@ -65,6 +65,8 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
             elif name in _LOSSES:
                 distance = args[_AT] if len(args) > _AT else kwargs.get(_LOSSES[name], 1.0)
                 self._note((args[0] - args[1]).abs() < distance)
+            elif name == "histc":
+                self.values |= {float(end) for end in args[2:4]}  # what lies at the ends is counted
             elif name in _EQUALITIES:
                 self._ask(args)
                 self.matches = self.matches or any(map(_is_float, args[1:]))

@@ -1,8 +1,9 @@
-"""Edge points of tasks whose operators all work value by value: where such functions turn, saturate or end.
+"""Edge points of tasks that work value by value, or are one operator: where functions turn, saturate or end.
 
 The values are those that torch's own tests draw for such operators (OpInfo: `generate_elementwise_unary_small_` and
 `..._large_value_tensors`), the neighbours of 0 and 1, and the numbers that the task gives to its operators: bounds,
-thresholds. Not drawn: infinities and NaN, and what OpInfo has beyond 1e5, since kernels may have bounds of their own.
+thresholds; two are nearer to 0. Not drawn: infinities and NaN, and what OpInfo has beyond 1e5, since kernels may have
+bounds of their own.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from weir.kernel_eval.tasks.places import any_of
 
 _SMALL = (0.0, 0.001, 0.25, 0.5, 1.0, math.pi / 2, math.pi - 1e-5, math.pi, math.pi + 1e-5, 2 * math.pi)
+_NEAR_ZERO = (1e-10, 1e-16)  # where what is added to a divisor counts
 _LARGE = (501.0, 1001.2, 13437.7)
 _MOST = 1e5
 # work value by value, or make constants, though torch does not tag them so
@@ -31,7 +33,7 @@ _ALSO = frozenset(
 
 
 class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While the mode is active: whether all operators work value by value, and which numbers they are given."""
+    """While the mode is active: whether all operators work value by value, how many there are, and their numbers."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -40,12 +42,14 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.is_pointwise = True
+        self.num_operators = 0  # but for views, copies, and constants
         self.numbers: set[float] = set()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         is_view = any(made.alias_info is not None and not made.alias_info.is_write for made in func._schema.returns)
+        self.num_operators += not is_view and func.__name__.partition(".")[0] not in _ALSO
         if torch.Tag.pointwise in func.tags:
             given = [*args, *(kwargs or {}).values()]
             numbers = (float(value) for value in given if type(value) in (int, float))
@@ -57,9 +61,10 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def at_edges(like: torch.Tensor, precision: torch.dtype, numbers: tuple[float, ...]) -> torch.Tensor:
     """Edge points of either sign in no order; shape and dtype of `like`. `precision`: that of the task's tensor."""
-    eps = torch.finfo(precision).eps
+    eps, least = torch.finfo(precision).eps, torch.finfo(precision).tiny
     own = [number * factor for number in numbers for factor in (1 - eps, 1.0, 1 + eps)]
-    return any_of(_of_either_sign([*_SMALL, eps, 1 - eps, 1 + eps, *own]), like)
+    near_zero = [point for point in _NEAR_ZERO if point > least]
+    return any_of(_of_either_sign([*_SMALL, *near_zero, eps, 1 - eps, 1 + eps, *own]), like)
 
 
 def large(like: torch.Tensor) -> torch.Tensor:

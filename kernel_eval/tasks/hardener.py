@@ -82,6 +82,10 @@ class Hardener:
             self._refused[step.name] += 1
         return None
 
+    def wavers(self, model: Any, inputs: list[Any], answer: Expected) -> bool:
+        """Whether a rounding of the inputs changes an answer somewhere, which then tells less of it everywhere."""
+        return any(bool(changed.any()) for changed in self._wavering(model, inputs, answer))
+
     def _answer_to(
         self, model: Any, inputs: list[Any], before: list[Any], expected: Expected, step: Step
     ) -> Expected | None:

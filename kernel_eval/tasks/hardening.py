@@ -54,7 +54,7 @@ _USUAL = 1e3  # a row so many times smaller than others is there because it is s
 _TINY_DIGITS = 3.0, 14.0  # after the point, before the first that is none: of the scale of tiny rows
 _LEAST_ROWS = 4  # of a tensor whose rows are replaced
 _BY_INPUT = (Draw.HARD, Draw.MIXED, Draw.MILD, Draw.NORMAL)  # the hardest first
-_OF_ALL = frozenset({Draw.EDGES, Draw.BEYOND, Draw.SPECIAL, Draw.NANS, Draw.INFINITE, Draw.HARD})
+_OF_ALL = frozenset({Draw.EDGES, Draw.POINTS, Draw.BEYOND, Draw.SPECIAL, Draw.NANS, Draw.INFINITE, Draw.HARD})
 _MOST_COMPARED = 4  # inputs, each with each other
 _ENDS = ((0, -1), (0,), (-1,))  # of rows of one value: the least, the largest, or both
 _HALF_RANGE = 1e3  # of what half precision holds, in the scales of values
@@ -162,19 +162,24 @@ class Step(NamedTuple):
 
 
 def steps_across(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
-    """The steps for inputs that are not of a mixed draw: along all dimensions but the last.
+    """The steps for inputs that are not of a mixed draw: along all dimensions but the last, and tiny rows of few.
 
     A column of zeros is in each row, so that none of a mixed draw's could have only values below zero.
     """
     for at, tensor in enumerate(_tensors(inputs)):
         if not _is_drawn(tensor) or found.ties:
             continue
+        if tensor.numel() < _SHARE * tensor.shape[-1]:  # of which a mixed draw has one
+            yield [Step(("tiny", at), _changing(at, _with_tiny_rows), sensitive=found.whole, bounded=True)]
         for dimension in range(tensor.dim() - 1):
             zeros = functools.partial(_with_zero_columns, dimension=dimension)
             yield [Step((f"zeros {dimension}", at), _changing(at, zeros), sensitive=found.whole)]
         for dimension in range(tensor.dim() - 1):
             signs = functools.partial(_with_one_sign, dimension=dimension)
             yield [Step((f"signs {dimension}", at), _changing(at, signs), sensitive=found.whole)]
+        for dimension in range(tensor.dim() - 1):
+            tiny = functools.partial(_with_tiny_columns, dimension=dimension)
+            yield [Step((f"tiny {dimension}", at), _changing(at, tiny), sensitive=found.whole, bounded=True)]
 
 
 def steps(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
@@ -338,15 +343,35 @@ def _with_zero_rows(value: torch.Tensor) -> torch.Tensor:
 
 def _with_tiny_rows(value: torch.Tensor) -> torch.Tensor:
     """Some rows along the last dimension are so small that what is added to their size, or is its least, counts."""
-    if value.dim() < 2 or not 1 < value.shape[-1] <= value.numel() // (2 * _LEAST_ROWS) or sums_to_one(value):
+    if value.dim() < 2 or not 1 < value.shape[-1] <= value.numel() // _LEAST_ROWS or sums_to_one(value):
         return value
     changed = value.clone(memory_format=torch.contiguous_format)
     rows = changed.view(-1, value.shape[-1])
     chosen = _spare(rows, len(rows))
     chosen = chosen[rows[chosen].any(-1)][: max(1, len(rows) // _SHARE)]  # rows of zeros stay
-    scale = 10.0 ** -(_TINY_DIGITS[0] + (_TINY_DIGITS[1] - _TINY_DIGITS[0]) * torch.rand(len(chosen), 1))
+    scale = _tiny_scale(len(chosen))
     rows[chosen] = torch.randn(rows[chosen].shape, dtype=value.dtype, device=value.device) * scale.to(rows)
     return changed
+
+
+def _with_tiny_columns(value: torch.Tensor, dimension: int) -> torch.Tensor:
+    """What `_with_tiny_rows` does, for some fibres along a dimension; of more than two, for all at one index of it."""
+    size, others = value.shape[dimension], value.numel() // max(1, value.shape[dimension])
+    if value.dim() > 2 and size >= (_SHARE // 2 if dimension else 2) and not sums_to_one(value):
+        changed = value.clone(memory_format=torch.contiguous_format)
+        pieces = changed.movedim(dimension, 0)
+        chosen = _spare(pieces.reshape(size, -1), size)
+        chosen = chosen[pieces[chosen].reshape(len(chosen), -1).any(-1)][:1]  # what is zero stays
+        drawn = torch.randn_like(pieces[chosen]) * _tiny_scale(1).to(value)
+        pieces[chosen] = drawn.masked_fill(pieces[chosen] == 0, 0.0)
+        return changed
+    if value.dim() == 2 and size > 1 and others >= 2 * _LEAST_ROWS:
+        return _with_tiny_rows(value.mT).mT
+    return value
+
+
+def _tiny_scale(count: int) -> torch.Tensor:
+    return 10.0 ** -(_TINY_DIGITS[0] + (_TINY_DIGITS[1] - _TINY_DIGITS[0]) * torch.rand(count, 1))
 
 
 def _with_one_sign(value: torch.Tensor, dimension: int) -> torch.Tensor:

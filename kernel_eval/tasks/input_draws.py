@@ -240,6 +240,7 @@ _SLICED = {
     Draw.MIXED: _MIXED_KINDS,
     Draw.HARD: (*_MIXED_KINDS, Draw.EXACT),
     Draw.EDGES: (*_MIXED_KINDS, Draw.EXACT, Draw.AT_EDGES, Draw.LARGE),
+    Draw.POINTS: (*_MIXED_KINDS, Draw.EXACT, Draw.AT_EDGES),
     Draw.BEYOND: (*_MIXED_KINDS, Draw.EXACT, Draw.HUGE),
 }
 _LEAST = 1e-3  # of a positive draw

@@ -19,6 +19,7 @@ class Draw(StrEnum):
     MIXED = "mixed"  # many kinds, slice by slice, so that one call needs all of the function
     HARD = "hard"  # those, and slices of exact values; what a mixed draw is where the task allows it
     EDGES = "edges"  # those of a hard draw, edge points and large values, for tasks that work value by value
+    POINTS = "points"  # those of a hard draw, and edge points, for tasks that are one operator
     AT_EDGES = "at_edges"  # where functions turn, saturate or end: around 0, 1 and what bounds the task sets
     LARGE = "large"  # 500 to 13,500: where functions are saturated
     BEYOND = "beyond"  # those, and slices of huge values, for tasks of one input that set bounds

@@ -128,6 +128,8 @@ class Reference:
                 if attempt.draw is Draw.BEYOND and not self._needs_huge(model, inputs):
                     continue
                 expected = self.expected(model, inputs)
+                if attempt.draw is Draw.POINTS and self._hardener.wavers(model, inputs, expected):
+                    continue
                 if attempt.draw is Draw.EDGES:
                     inputs, expected = self._within_borders(model, inputs, expected, seed, attempt.size)
                 if self.is_comparable(model, inputs, expected) and not _picks(attempt, expected):
@@ -227,6 +229,8 @@ class Reference:
         harder = self._harder if variant.draw is Draw.MIXED else ()
         if harder and self._watched(model).is_pointwise:
             harder = (*(d for d in harder if d in SPECIAL), Draw.EDGES, *(d for d in harder if d not in SPECIAL))
+        elif harder and self._watched(model).num_operators == 1:
+            harder = (*harder[:-1], Draw.POINTS, harder[-1])  # the last is a hard draw
         milder = () if variant.draw is Draw.DECLARED else tuple(draw for draw in MILDER if draw is not variant.draw)
         if variant.size_seed is not None and self._size is not None:
             for size in other_sizes(self._get_inputs.__globals__[self._size], variant.size_seed):
@@ -413,4 +417,4 @@ def _callable(module: types.ModuleType, name: str) -> Callable[..., Any]:
 
 def _picks(variant: Variant, expected: Expected) -> bool:
     """Whether a hard draw may have several right answers: positions of one of equal values, integers of huge ones."""
-    return variant.draw in (Draw.HARD, Draw.BEYOND, Draw.EDGES) and any(map(is_integer, expected.outputs))
+    return variant.draw in (Draw.HARD, Draw.BEYOND, Draw.EDGES, Draw.POINTS) and any(map(is_integer, expected.outputs))

@@ -4,8 +4,10 @@ An element is right if |got - expected| ≤ tolerance · (|expected| + scale): t
 float32, 1e-2 for half precision; 1e-10 for float64, so that float32 does not pass), but relative to the magnitude of
 the answer, so that zeros do not pass if all values are tiny. The scale is the least of the root mean squares of the
 answer and of the slices that hold the element, one along each dimension (`slices.py`), so that a small part of an
-answer is not lost beside a large one. NaN must appear exactly at the positions where it is expected, and infinities
-likewise with their sign. Integers and booleans must be equal. Answers are large: few elements are looked at together.
+answer is not lost beside a large one. Where the whole answer's scale allows two roundings of one, any element may be
+off by them, since formulas pass through one (a tanh made of a sigmoid). NaN must appear exactly at the positions where
+it is expected, and infinities likewise with their sign. Integers and booleans must be equal. Answers are large: few
+elements are looked at together.
 
 An answer is compared with the reference's in the task's precision, then with the reference's in float64. There, each
 element may also be wrong by a few times the reference's own error: on inputs where rounding is amplified, nobody can do
@@ -53,7 +55,7 @@ class Difference(NamedTuple):
 
 _NEAR = 1e-5  # of float32: sums of any order, and products by fewer multiplications, are nearer
 _NEAR_BY_VALUE = 2e-6  # where each value is computed from few
-_ROUNDINGS_OF_ONE = 2.0  # by value: numbers near one are passed through, by a tanh that is made of exponentials, say
+_ROUNDINGS_OF_ONE = 2.0  # numbers near one are passed through, by a tanh that is made of exponentials, say
 OWN_ERRORS = 4.0  # how many times the reference's own error is allowed
 _MOST_ALLOWED = 0.5  # of an element's scale; beyond it, zeros would pass
 _PIECE = 1 << 20  # elements
@@ -121,7 +123,7 @@ def compare(
     found = _Wrong(got.numel())
     for at in pieces_of(got.shape):
         own = None if own_errors is None else own_errors[at]
-        _compare_piece(found, at, got[at], expected[at], tolerance, scales.of(at), own, _parts(around, at))
+        _compare_piece(found, at, got[at], expected[at], tolerance, scales, own, _parts(around, at))
     return found.difference(tolerance.relative)
 
 
@@ -131,15 +133,17 @@ def _compare_piece(
     got: torch.Tensor,
     expected: torch.Tensor,
     tolerance: Tolerance,
-    scale: torch.Tensor,
+    scales: _Scales,
     own_errors: torch.Tensor | None,
     usual: list[torch.Tensor],
 ) -> None:
     """Add what is wrong in a piece of an answer."""
     magnitude, finite = _magnitude(expected)
+    scale = scales.of(at)
+    least = min(_ROUNDINGS_OF_ONE * _eps(got.dtype), tolerance.relative * scales.whole)
     wide = torch.complex128 if got.is_complex() else torch.float64
     error = (got.to(wide) - expected.to(wide)).abs().masked_fill_(~finite, 0.0)
-    allowed = tolerance.relative * (magnitude + scale) + tolerance.absolute
+    allowed = (tolerance.relative * (magnitude + scale)).clamp_min_(least) + tolerance.absolute
     if own_errors is not None:
         allowed = allowed + _excused(own_errors, usual)
     wrong = error > allowed
@@ -181,9 +185,19 @@ class _Scales:
         measured = [one.root_mean_square(*both) for one, both in zip(slices, sums, strict=True)]
         self._slices = [torch.where(scale > 0, scale, self._whole * _OF_ZEROS) for scale in measured]
 
+    @property
+    def whole(self) -> float:
+        """That of all of it."""
+        return float(self._whole)
+
     def of(self, at: tuple[slice, ...]) -> torch.Tensor:
         """Those of a piece; broadcasts to its shape."""
         return functools.reduce(torch.minimum, _parts(self._slices, at), self._whole)
+
+
+def _eps(dtype: torch.dtype) -> float:
+    """That of what kernels compute in, which is float32 where values are half precision."""
+    return torch.finfo(dtype if torch.finfo(dtype).bits >= 32 else torch.float32).eps
 
 
 class _Wrong:

@@ -71,8 +71,8 @@ DRAWN = {
     "(x + y).clamp(-2000, 2000).cumsum(1)": Draw.BEYOND,
     "F.smooth_l1_loss(x, y, beta=700.0)": Draw.BEYOND,
     "torch.where(x < y, x, y).sum(1)": Draw.HARD,  # smaller values decide it both ways
-    "F.smooth_l1_loss(x, y)": Draw.HARD,
-    "(x + y).sum(1) if x.shape[0] > 900 else x.sum(1)": Draw.HARD,
+    "F.smooth_l1_loss(x, y)": Draw.POINTS,  # one operator, as the sum below
+    "(x + y).sum(1) if x.shape[0] > 900 else x.sum(1)": Draw.POINTS,
     "(x * y).sum(1)": Draw.HARD,
 }
 

@@ -111,6 +111,11 @@ ADDED: dict[str, tuple[str, str, Holds]] = {
         lambda x, y: 0 < int((~y).sum()) < y.numel() / 2,
     ),
     "a first state": ("(x + y).cumsum(-1)", "torch.randn(64, 128), torch.zeros(64, 128)", lambda x, y: y.std() > 0.4),
+    "a first state that is larger than what comes": (
+        "torch.maximum(y, x.amax(0)).cumsum(-1)",
+        "torch.randn(64, 128), torch.zeros(128)",
+        lambda x, y: bool((y > x.amax(0)).any()) and bool((y < x.amin(0)).any()),
+    ),
     "weights of one": (
         "x / y.sum(-1, keepdim=True)",
         "torch.randn(64, 128), torch.ones(64, 128)",
@@ -176,6 +181,11 @@ ADDED: dict[str, tuple[str, str, Holds]] = {
         "torch.randn(64, 128), torch.randn(64, 128)",
         lambda x, y: bool(((x.norm(dim=-1) > 0) & (x.norm(dim=-1) < 0.02)).any()),
     ),
+    "a tiny row of few": (
+        "F.normalize(x, dim=-1, eps=0.01) + y",
+        "torch.randn(5, 128), torch.randn(5, 128)",
+        lambda x, y: bool(((x.norm(dim=-1) > 0) & (x.norm(dim=-1) < 0.02)).any()),
+    ),
     "rows of one sign": (
         "x.amax(-1) + y.amin(-1)",
         "torch.randn(64, 128), torch.randn(64, 128)",
@@ -203,6 +213,16 @@ ACROSS: dict[str, tuple[str, str, Holds]] = {
         "F.batch_norm(x, None, None, training=True) + y",
         "torch.randn(4, 16, 5, 5), torch.randn(4, 16, 5, 5)",
         lambda x, y: bool((x == 0).all(0).all(-1).all(-1).any()),
+    ),
+    "tiny columns": (
+        "F.batch_norm(x, None, None, training=True).cumsum(-1) + y",
+        FLOATS,
+        lambda x, y: bool(((x != 0).any(0) & (x.abs() < 0.01).all(0)).any()),
+    ),
+    "a tiny channel": (
+        "F.batch_norm(x, None, None, training=True) + y",
+        "torch.randn(4, 16, 5, 5), torch.randn(4, 16, 5, 5)",
+        lambda x, y: bool(((x != 0).any(0).any(-1).any(-1) & (x.abs() < 0.01).all(0).all(-1).all(-1)).any()),
     ),
     "columns of one sign": (
         "x.amax(0) + y.amin(0)",

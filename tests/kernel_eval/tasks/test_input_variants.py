@@ -192,6 +192,8 @@ HARDER = {
     "x.clamp(-1000.0, 1000.0).flip(0)": Draw.BEYOND,
     "torch.where(x == 0, 7.0, x).flip(0)": Draw.BEYOND,
     "torch.relu(x).flip(0)": Draw.HARD,
+    "x.softmax(-1)": Draw.POINTS,
+    "torch.histc(x, 8, 0.0, 1.0)": Draw.HARD,  # a rounding of a point between two bins decides where it counts
     "x.exp().flip(0)": Draw.MILD,  # huge and wide values overflow
     "(1 / x).flip(0)": Draw.MIXED,  # and zeros have no inverse
     "x.sort().values": Draw.MIXED,  # whose equal values are in any order
@@ -249,6 +251,16 @@ def test_a_function_that_works_value_by_value_gets_the_points_where_it_turns(fun
         assert bool(torch.isfinite(expected.outputs[0]).all())
         values |= set(x.flatten().tolist())
     assert values >= set(EDGES[function])
+
+
+@pytest.mark.parametrize("function", ["x.cumsum(-1)", "x.softmax(-1)", "x.norm(dim=-1)", "x @ x.mT"])
+def test_a_task_that_is_one_operator_gets_the_points_of_torchs_own_tests(function: str) -> None:
+    reference, model = sized(function)
+    (x,), _, variant = reference.question(model, 2, HARDEST)
+    assert variant.draw is Draw.POINTS
+    assert set(x.flatten().tolist()) & {3.1415927410125732, 1.5707963705062866, 0.0010000000474974513, 0.25}
+    reference, model = sized(f"({function}) * 2")
+    assert reference.question(model, 2, HARDEST)[2].draw is Draw.HARD
 
 
 def test_no_edge_point_is_where_a_rounding_decides() -> None:
