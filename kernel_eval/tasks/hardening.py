@@ -46,13 +46,18 @@ from weir.kernel_eval.tasks.integer_draws import (
     widened,
     without_zeros,
 )
-from weir.kernel_eval.tasks.places import extremes, holding, some
+from weir.kernel_eval.tasks.places import holding, some
+from weir.kernel_eval.tasks.rows import (
+    spare,
+    with_one_sign,
+    with_tiny_columns,
+    with_tiny_rows,
+    with_zero_columns,
+    with_zero_rows,
+)
 from weir.kernel_eval.tasks.task_source import decides, harder_than_mixed
 
 _SHARE = 16  # one of so many rows or elements is replaced
-_USUAL = 1e3  # a row so many times smaller than others is there because it is small
-_TINY_DIGITS = 3.0, 14.0  # after the point, before the first that is none: of the scale of tiny rows
-_LEAST_ROWS = 4  # of a tensor whose rows are replaced
 _BY_INPUT = (Draw.HARD, Draw.MIXED, Draw.MILD, Draw.NORMAL)  # the hardest first
 _OF_ALL = frozenset({Draw.EDGES, Draw.POINTS, Draw.BEYOND, Draw.SPECIAL, Draw.NANS, Draw.INFINITE, Draw.HARD})
 _MOST_COMPARED = 4  # inputs, each with each other
@@ -170,15 +175,15 @@ def steps_across(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
         if not _is_drawn(tensor) or found.ties:
             continue
         if tensor.numel() < _SHARE * tensor.shape[-1]:  # of which a mixed draw has one
-            yield [Step(("tiny", at), _changing(at, _with_tiny_rows), sensitive=found.whole, bounded=True)]
+            yield [Step(("tiny", at), _changing(at, with_tiny_rows), sensitive=found.whole, bounded=True)]
         for dimension in range(tensor.dim() - 1):
-            zeros = functools.partial(_with_zero_columns, dimension=dimension)
+            zeros = functools.partial(with_zero_columns, dimension=dimension)
             yield [Step((f"zeros {dimension}", at), _changing(at, zeros), sensitive=found.whole)]
         for dimension in range(tensor.dim() - 1):
-            signs = functools.partial(_with_one_sign, dimension=dimension)
+            signs = functools.partial(with_one_sign, dimension=dimension)
             yield [Step((f"signs {dimension}", at), _changing(at, signs), sensitive=found.whole)]
         for dimension in range(tensor.dim() - 1):
-            tiny = functools.partial(_with_tiny_columns, dimension=dimension)
+            tiny = functools.partial(with_tiny_columns, dimension=dimension)
             yield [Step((f"tiny {dimension}", at), _changing(at, tiny), sensitive=found.whole, bounded=True)]
 
 
@@ -218,9 +223,9 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
             yield [Step(("repeats", at), _changing(at, with_repeats), sensitive=True)]
             continue
         if drawn is not Draw.EDGES:  # which has zeros and ones
-            yield [Step(("zeros", at), _changing(at, _with_zero_rows))]
-            yield [Step(("tiny", at), _changing(at, _with_tiny_rows), bounded=True)]
-            yield [Step(("signs", at), _changing(at, functools.partial(_with_one_sign, dimension=-1)))]
+            yield [Step(("zeros", at), _changing(at, with_zero_rows))]
+            yield [Step(("tiny", at), _changing(at, with_tiny_rows), bounded=True)]
+            yield [Step(("signs", at), _changing(at, functools.partial(with_one_sign, dimension=-1)))]
         if drawn is not Draw.EDGES or sums_to_one(tensors[at]):
             yield [Step(("ends", at), _changing(at, _with_ends))]
         for scale in found.scales:
@@ -328,96 +333,6 @@ def _redrawn(draw: Draw) -> Callable[[torch.Tensor], torch.Tensor]:
     return change
 
 
-def _with_zero_rows(value: torch.Tensor) -> torch.Tensor:
-    """Some rows along the last dimension, and one piece along the first, are zeros: what is divided by their size?"""
-    if value.dim() < 2 or sums_to_one(value):
-        return value
-    changed = value.clone(memory_format=torch.contiguous_format)
-    rows = changed.view(-1, value.shape[-1])
-    if len(rows) >= _LEAST_ROWS and value.shape[-1] > 1:
-        rows[_spare(rows, max(1, len(rows) // _SHARE))] = 0.0
-    if value.dim() > 2 and value.shape[0] >= _LEAST_ROWS:
-        changed[_spare(changed, 1)] = 0.0
-    return changed
-
-
-def _with_tiny_rows(value: torch.Tensor) -> torch.Tensor:
-    """Some rows along the last dimension are so small that what is added to their size, or is its least, counts."""
-    if value.dim() < 2 or not 1 < value.shape[-1] <= value.numel() // _LEAST_ROWS or sums_to_one(value):
-        return value
-    changed = value.clone(memory_format=torch.contiguous_format)
-    rows = changed.view(-1, value.shape[-1])
-    chosen = _spare(rows, len(rows))
-    chosen = chosen[rows[chosen].any(-1)][: max(1, len(rows) // _SHARE)]  # rows of zeros stay
-    scale = _tiny_scale(len(chosen))
-    rows[chosen] = torch.randn(rows[chosen].shape, dtype=value.dtype, device=value.device) * scale.to(rows)
-    return changed
-
-
-def _with_tiny_columns(value: torch.Tensor, dimension: int) -> torch.Tensor:
-    """What `_with_tiny_rows` does, for some fibres along a dimension; of more than two, for all at one index of it."""
-    size, others = value.shape[dimension], value.numel() // max(1, value.shape[dimension])
-    if value.dim() > 2 and size >= (_SHARE // 2 if dimension else 2) and not sums_to_one(value):
-        changed = value.clone(memory_format=torch.contiguous_format)
-        pieces = changed.movedim(dimension, 0)
-        chosen = _spare(pieces.reshape(size, -1), size)
-        chosen = chosen[pieces[chosen].reshape(len(chosen), -1).any(-1)][:1]  # what is zero stays
-        drawn = torch.randn_like(pieces[chosen]) * _tiny_scale(1).to(value)
-        pieces[chosen] = drawn.masked_fill(pieces[chosen] == 0, 0.0)
-        return changed
-    if value.dim() == 2 and size > 1 and others >= 2 * _LEAST_ROWS:
-        return _with_tiny_rows(value.mT).mT
-    return value
-
-
-def _tiny_scale(count: int) -> torch.Tensor:
-    return 10.0 ** -(_TINY_DIGITS[0] + (_TINY_DIGITS[1] - _TINY_DIGITS[0]) * torch.rand(count, 1))
-
-
-def _with_one_sign(value: torch.Tensor, dimension: int) -> torch.Tensor:
-    """Some fibres along a dimension have values above zero only, others below: a zero is not the largest of these."""
-    size, others = value.shape[dimension], value.numel() // max(1, value.shape[dimension])
-    if value.dim() < 2 or size < 2 or others < 2 * _LEAST_ROWS or sums_to_one(value):
-        return value
-    changed = value.movedim(dimension, -1).clone(memory_format=torch.contiguous_format)
-    fibres = changed.view(-1, size)
-    sizes = fibres.double().square().mean(-1).sqrt()
-    is_usual = ((sizes > sizes.median() / _USUAL) & (sizes < sizes.median() * _LEAST_ROWS)).cpu()
-    most_zeros = size // _LEAST_ROWS if dimension == -1 else 0  # columns of zeros stay
-    may_change = is_usual & ((fibres == 0).sum(-1).cpu() <= most_zeros)
-    may_change[extremes(fibres).cpu() // size] = False
-    order = torch.randperm(len(fibres))
-    order = order[may_change[order]][: 2 * max(1, len(fibres) // _SHARE)]
-    if not len(order):
-        return value
-    signs = 1 - 2 * ((torch.arange(len(order)) + torch.randint(2, ())) % 2)
-    chosen = order.to(value.device)
-    least = sizes[chosen].maximum(sizes.median()).to(value.dtype)  # a tiny answer would not count beside others
-    fibres[chosen] = (fibres[chosen].abs() + least[:, None]) * signs[:, None].to(fibres)
-    return changed.movedim(-1, dimension)
-
-
-def _with_zero_columns(value: torch.Tensor, dimension: int) -> torch.Tensor:
-    """Some fibres along a dimension are zeros, and of more than two dimensions all at one index of it."""
-    size, others = value.shape[dimension], value.numel() // max(1, value.shape[dimension])
-    if size < 2 or others < _LEAST_ROWS or sums_to_one(value):
-        return value
-    changed = value.movedim(dimension, -1).clone(memory_format=torch.contiguous_format)
-    fibres = changed.view(-1, size)
-    fibres[_spare(fibres, max(1, len(fibres) // _SHARE))] = 0.0
-    if value.dim() > 2 and dimension > 0 and size >= _SHARE // 2:
-        changed[..., _spare(fibres.mT, 1)] = 0.0
-    return changed.movedim(-1, dimension)
-
-
-def _spare(rows: torch.Tensor, count: int) -> torch.Tensor:
-    """Some of the rows, by number, in no order; none that holds the largest or the least value, if others do not."""
-    width = max(1, rows.numel() // len(rows))
-    order = torch.randperm(len(rows))
-    others = order[~torch.isin(order, extremes(rows) // width)]
-    return (others if len(others) else order)[:count].to(rows.device)
-
-
 def _with_ends(value: torch.Tensor) -> torch.Tensor:
     """The ends of a closed range, 0 to 1 or -1 to 1, and probabilities of zero."""
     if sums_to_one(value):
@@ -443,7 +358,7 @@ def _of_scale(scale: float) -> Callable[[torch.Tensor], torch.Tensor]:
         if scale * _HALF_RANGE > torch.finfo(value.dtype).max or sums_to_one(value):
             return value
         changed = slices(value)
-        chosen = _spare(changed, max(1, len(changed) // _SHARE))
+        chosen = spare(changed, max(1, len(changed) // _SHARE))
         changed[chosen] = torch.randn_like(changed[chosen]) * scale
         return unsliced(changed, value)
 

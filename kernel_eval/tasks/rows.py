@@ -1,4 +1,7 @@
-"""Rows of large inputs and answers, for what a part of them shows as well as all of them. Pure."""
+"""Rows: some of those of large inputs and answers, for what a part shows as well; rows and columns that are replaced.
+
+Replaced ones are zeros, tiny, or of one sign; draws use torch's generator.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,15 @@ from typing import Any
 
 import torch
 
+from weir.kernel_eval.tasks.input_draws import sums_to_one
+from weir.kernel_eval.tasks.places import extremes
+
 MANY = 1 << 22  # elements; fewer are looked at whole
 _FEW = 1 << 20  # elements of a part
+_REPLACED_SHARE = 16  # one of so many rows is replaced
+_USUAL = 1e3  # a row so many times smaller than others is there because it is small
+_TINY_DIGITS = 3.0, 14.0  # after the point, before the first that is none: of the scale of tiny rows
+_LEAST_ROWS = 4  # of a tensor whose rows are replaced
 
 
 def rows(value: Any, size: int, at: slice) -> Any:
@@ -34,3 +44,93 @@ def thinned(values: torch.Tensor) -> torch.Tensor:
     """Every n-th row of many values; of few, all."""
     step = 1 if values.numel() < MANY or values.dim() == 0 else min(len(values), values.numel() // _FEW)
     return values[::step] if step > 1 else values
+
+
+def with_zero_rows(value: torch.Tensor) -> torch.Tensor:
+    """Some rows along the last dimension, and one piece along the first, are zeros: what is divided by their size?"""
+    if value.dim() < 2 or sums_to_one(value):
+        return value
+    changed = value.clone(memory_format=torch.contiguous_format)
+    rows = changed.view(-1, value.shape[-1])
+    if len(rows) >= _LEAST_ROWS and value.shape[-1] > 1:
+        rows[spare(rows, max(1, len(rows) // _REPLACED_SHARE))] = 0.0
+    if value.dim() > 2 and value.shape[0] >= _LEAST_ROWS:
+        changed[spare(changed, 1)] = 0.0
+    return changed
+
+
+def with_tiny_rows(value: torch.Tensor) -> torch.Tensor:
+    """Some rows along the last dimension are so small that what is added to their size, or is its least, counts."""
+    if value.dim() < 2 or not 1 < value.shape[-1] <= value.numel() // _LEAST_ROWS or sums_to_one(value):
+        return value
+    changed = value.clone(memory_format=torch.contiguous_format)
+    rows = changed.view(-1, value.shape[-1])
+    chosen = spare(rows, len(rows))
+    chosen = chosen[rows[chosen].any(-1)][: max(1, len(rows) // _REPLACED_SHARE)]  # rows of zeros stay
+    scale = _tiny_scale(len(chosen))
+    rows[chosen] = torch.randn(rows[chosen].shape, dtype=value.dtype, device=value.device) * scale.to(rows)
+    return changed
+
+
+def with_tiny_columns(value: torch.Tensor, dimension: int) -> torch.Tensor:
+    """What `with_tiny_rows` does, for some fibres along a dimension; of more than two, for all at one index of it."""
+    size, others = value.shape[dimension], value.numel() // max(1, value.shape[dimension])
+    if value.dim() > 2 and size >= (_REPLACED_SHARE // 2 if dimension else 2) and not sums_to_one(value):
+        changed = value.clone(memory_format=torch.contiguous_format)
+        pieces = changed.movedim(dimension, 0)
+        chosen = spare(pieces.reshape(size, -1), size)
+        chosen = chosen[pieces[chosen].reshape(len(chosen), -1).any(-1)][:1]  # what is zero stays
+        drawn = torch.randn_like(pieces[chosen]) * _tiny_scale(1).to(value)
+        pieces[chosen] = drawn.masked_fill(pieces[chosen] == 0, 0.0)
+        return changed
+    if value.dim() == 2 and size > 1 and others >= 2 * _LEAST_ROWS:
+        return with_tiny_rows(value.mT).mT
+    return value
+
+
+def _tiny_scale(count: int) -> torch.Tensor:
+    return 10.0 ** -(_TINY_DIGITS[0] + (_TINY_DIGITS[1] - _TINY_DIGITS[0]) * torch.rand(count, 1))
+
+
+def with_one_sign(value: torch.Tensor, dimension: int) -> torch.Tensor:
+    """Some fibres along a dimension have values above zero only, others below: a zero is not the largest of these."""
+    size, others = value.shape[dimension], value.numel() // max(1, value.shape[dimension])
+    if value.dim() < 2 or size < 2 or others < 2 * _LEAST_ROWS or sums_to_one(value):
+        return value
+    changed = value.movedim(dimension, -1).clone(memory_format=torch.contiguous_format)
+    fibres = changed.view(-1, size)
+    sizes = fibres.double().square().mean(-1).sqrt()
+    is_usual = ((sizes > sizes.median() / _USUAL) & (sizes < sizes.median() * _LEAST_ROWS)).cpu()
+    most_zeros = size // _LEAST_ROWS if dimension == -1 else 0  # columns of zeros stay
+    may_change = is_usual & ((fibres == 0).sum(-1).cpu() <= most_zeros)
+    may_change[extremes(fibres).cpu() // size] = False
+    order = torch.randperm(len(fibres))
+    order = order[may_change[order]][: 2 * max(1, len(fibres) // _REPLACED_SHARE)]
+    if not len(order):
+        return value
+    signs = 1 - 2 * ((torch.arange(len(order)) + torch.randint(2, ())) % 2)
+    chosen = order.to(value.device)
+    least = sizes[chosen].maximum(sizes.median()).to(value.dtype)  # a tiny answer would not count beside others
+    fibres[chosen] = (fibres[chosen].abs() + least[:, None]) * signs[:, None].to(fibres)
+    return changed.movedim(-1, dimension)
+
+
+def with_zero_columns(value: torch.Tensor, dimension: int) -> torch.Tensor:
+    """Some fibres along a dimension are zeros, and of more than two dimensions all at one index of it."""
+    size, others = value.shape[dimension], value.numel() // max(1, value.shape[dimension])
+    if size < 2 or others < _LEAST_ROWS or sums_to_one(value):
+        return value
+    changed = value.movedim(dimension, -1).clone(memory_format=torch.contiguous_format)
+    fibres = changed.view(-1, size)
+    fibres[spare(fibres, max(1, len(fibres) // _REPLACED_SHARE))] = 0.0
+    if value.dim() > 2 and dimension > 0 and size >= _REPLACED_SHARE // 2:
+        changed[..., spare(fibres.mT, 1)] = 0.0
+    return changed.movedim(-1, dimension)
+
+
+def spare(rows: torch.Tensor, count: int) -> torch.Tensor:
+    """Some of the rows, by number, in no order; none that holds the largest or the least value, if others do not."""
+    width = max(1, rows.numel() // len(rows))
+    order = torch.randperm(len(rows))
+    others = order[~torch.isin(order, extremes(rows) // width)]
+    return (others if len(others) else order)[:count].to(rows.device)
