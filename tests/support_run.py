@@ -1,8 +1,8 @@
-"""How a whole run of the tests goes: which files begin, what is said at once, and what a limit of time leaves out.
+"""How a whole run of the tests goes: which files come late, what is said at once, and what a limit of time leaves out.
 
-pytest-xdist hands out whole files and, by `--no-loadscope-reorder`, keeps the order that is made here: files that need
-minutes begin, so that no process is left with one of them at the end, and files that repeat what others show once come
-last, since a run on a slow machine can do without them.
+pytest-xdist hands out whole files and, by `--no-loadscope-reorder`, keeps the order that is made here: nearly all tests
+are in files that need seconds, so that even a slow machine comes to them. Then come the files that need minutes, and at
+the end those that repeat what others show once.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections import Counter
 import pytest
 from _pytest.terminal import TerminalReporter
 
-# The longest first.
-FIRST = (
+# Files that need minutes, the most needed first.
+LONG = (
     "tests/first_day/test_sglang.py",
     "tests/scripts/live/test_controller.py",
     "tests/exactness/test_exactness.py",
@@ -35,8 +35,12 @@ FIRST = (
     "tests/ui/test_demo.py",
     "tests/ui/web/test_addresses.py",
     "tests/engine/test_against_sglang.py",
+    "tests/trainer/rounds/test_real_model.py",
+    "tests/trainer/learner/test_torchrun.py",
+    "tests/trainer/learner/test_distributed.py",
+    "tests/scripts/models/test_check.py",
 )
-# Files and folders, the least needed last.
+# Files and folders that a run on a slow machine can do without, the least needed last.
 LAST = (
     "tests/trainer/sft/",
     "tests/trainer/test_crashes.py",
@@ -52,13 +56,12 @@ LAST = (
 
 
 def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The same tests: files of `FIRST`, then those of neither list as they were collected, then those of `LAST`."""
+    """The same tests: those of other files as they were collected, then those of `LONG` and of `LAST`."""
+    late = (*LONG, *LAST)
 
     def place(item: pytest.Item) -> int:
         path = item.nodeid.partition("::")[0]
-        if path in FIRST:
-            return FIRST.index(path) - len(FIRST)
-        return next((1 + number for number, name in enumerate(LAST) if path.startswith(name)), 0)
+        return next((1 + number for number, name in enumerate(late) if path.startswith(name)), 0)
 
     return sorted(items, key=place)
 
