@@ -35,6 +35,8 @@ LONG = (
     "tests/ui/test_demo.py",
     "tests/ui/web/test_addresses.py",
     "tests/engine/test_against_sglang.py",
+    "tests/scripts/live/test_random_kills.py",
+    "tests/scripts/live/test_sglang.py",
     "tests/trainer/rounds/test_real_model.py",
     "tests/trainer/learner/test_torchrun.py",
     "tests/trainer/learner/test_distributed.py",

@@ -13,6 +13,8 @@ from typing import Any
 import httpx
 
 CONTROL_TIMEOUT_S = 30.0
+# Of clients that ask engines: uvicorn closes a connection that was idle for 5 s, also while a request is on its way.
+LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=2.0)
 
 # The exceptions of httpx without an answer; a port beyond 65535 comes as an `OverflowError` in an `ExceptionGroup`.
 NO_ANSWER = (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OverflowError, ExceptionGroup)

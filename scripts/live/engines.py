@@ -25,7 +25,7 @@ from weir.proxy.engines.router import Liveness, Probe, RouterClient, RouterFaile
 from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.trainer.errors import HoldTooShort, TrainerError
-from weir.trainer.http_json import Refused, get, post
+from weir.trainer.http_json import LIMITS, Refused, get, post
 from weir.trainer.publishing.catalog_entries import control_key, serve
 from weir.trainer.publishing.gates import Gates
 from weir.trainer.publishing.publish import PublishReport
@@ -66,7 +66,7 @@ class Engines:
         """
         assert config.router_url is not None
         self.router = RouterClient(config.router_url)
-        self._http = httpx.AsyncClient(trust_env=False, timeout=None)
+        self._http = httpx.AsyncClient(trust_env=False, timeout=None, limits=LIMITS)
         self._config, self._store, self._catalog, self._console = config, store, catalog, console
         self._max_hold_s = config.publish_timeout_s if max_hold_s is None and serves else max_hold_s
         self._limits_hold = self._max_hold_s is not None

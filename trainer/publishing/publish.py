@@ -22,7 +22,7 @@ from weir.kernel_eval.client import tls_context
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.devices.switches import AsleepEngine, asleep_engines, wake_up
 from weir.trainer.errors import HoldTooShort, PublishFailed
-from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, for_each, get, post
+from weir.trainer.http_json import CONTROL_TIMEOUT_S, LIMITS, Refused, for_each, get, post
 from weir.trainer.publishing.delivery import Delivery
 from weir.trainer.publishing.gates import Gates
 from weir.trainer.publishing.hold import LOADED, READ_BACK, Hold
@@ -121,7 +121,9 @@ async def _publish(
     ranks: SendingRanks | None,
 ) -> PublishReport:
     times = RoundTimes()
-    async with httpx.AsyncClient(trust_env=False, timeout=CONTROL_TIMEOUT_S, verify=tls_context()) as http:
+    async with httpx.AsyncClient(
+        trust_env=False, timeout=CONTROL_TIMEOUT_S, verify=tls_context(), limits=LIMITS
+    ) as http:
         gates = Gates(http, config.proxy_urls, catalog, control_key)
         delivery = Delivery(http, folder, version, config, asleep, hold, ranks)
         failed = delivery.failed

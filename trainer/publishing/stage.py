@@ -22,7 +22,7 @@ from weir.store.config import StoreConfig
 from weir.store.errors import StoreError
 from weir.store.log.writer import lock_file
 from weir.trainer.errors import TrainerUsageError, VersionError
-from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, get, post
+from weir.trainer.http_json import CONTROL_TIMEOUT_S, LIMITS, Refused, get, post
 from weir.trainer.versions.folder_rename import delete_folder, delete_leftovers
 from weir.trainer.versions.peer_server import PeerServer
 from weir.trainer.versions.peers import Held, PeerVersions, above, checked
@@ -102,7 +102,9 @@ class Stage:
             await self._run(every_s)
 
     async def _run(self, every_s: float) -> None:
-        async with httpx.AsyncClient(trust_env=False, timeout=CONTROL_TIMEOUT_S, verify=tls_context()) as http:
+        async with httpx.AsyncClient(
+            trust_env=False, timeout=CONTROL_TIMEOUT_S, verify=tls_context(), limits=LIMITS
+        ) as http:
             while True:
                 try:
                     await self.bring_up_to_date(http)

@@ -34,7 +34,7 @@ from weir.store.clock import now_us
 from weir.store.config import StoreConfig
 from weir.store.errors import StoreUnavailable
 from weir.trainer.errors import PublishFailed, SwitchFailed, TrainerError
-from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, for_each, post
+from weir.trainer.http_json import CONTROL_TIMEOUT_S, LIMITS, Refused, for_each, post
 from weir.trainer.lease import publish_turn
 from weir.trainer.publishing.catalog_entries import control_key, serve
 from weir.trainer.publishing.engine_memory import release
@@ -270,7 +270,7 @@ class _Holding:
 
 
 def _client() -> httpx.AsyncClient:
-    return httpx.AsyncClient(trust_env=False, timeout=CONTROL_TIMEOUT_S, verify=tls_context())
+    return httpx.AsyncClient(trust_env=False, timeout=CONTROL_TIMEOUT_S, verify=tls_context(), limits=LIMITS)
 
 
 def _gates(http: httpx.AsyncClient, member: Member) -> Gates:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from rich.console import Console
+from support_http import QuietHandler, listening
 from support_loading_engine import Fault, LoadingEngine, loading_engine
 from support_rounds import Judge, add_group, trainer_config
 from support_scripted_proxy import KEY, scripted_proxy
 
 from weir.store.config import StoreConfig
+from weir.trainer.http_json import LIMITS, post
 from weir.trainer.trainer import Trainer
 from weir.trainer.versions.version_folder import list_versions, version_path
 
@@ -91,3 +95,26 @@ def test_old_versions_are_deleted_once_every_engine_acknowledged_a_newer_one(
     assert trainer.run_round() is not None
     assert numbers(store) == [5, 6]
     trainer.close()
+
+
+def test_a_connection_that_an_engine_may_be_closing_is_not_used_again() -> None:
+    """One engine may hang while another one's connection is idle for the 5 s after which uvicorn closes it."""
+    ports: list[int] = []
+
+    class Keeping(QuietHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            ports.append(self.client_address[1])
+            self.answer(200, b"{}")
+
+    async def ask(url: str) -> None:
+        async with httpx.AsyncClient(trust_env=False, limits=LIMITS) as http:
+            for wait_s in (0.0, 0.0, (LIMITS.keepalive_expiry or 0.0) + 0.2):
+                await asyncio.sleep(wait_s)
+                await post(http, url, {})
+
+    with listening(Keeping) as url:
+        asyncio.run(ask(url))
+    assert ports[0] == ports[1] != ports[2]
