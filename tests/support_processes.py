@@ -2,7 +2,8 @@
 
 A fork of the process that runs the tests would inherit the locks that its other threads (an S3 server's, a file
 system's, a metric's) hold at that moment, and wait for them for ever. What such a process runs has to be in a support
-module: a test module cannot be imported by name.
+module: a test module cannot be imported by name. A process of tests has one such server: whoever started another one
+first would leave it without what is imported here, which each fork would then import anew.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ PROCESSES.set_forkserver_preload(
     [
         "support_sft",
         "support_store_processes",
+        "weir.engine.transfer.group",
         "weir.trainer.learner.learner",
         "weir.trainer.trainer",
         "transformers.models.qwen3.modeling_qwen3",

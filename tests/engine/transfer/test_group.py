@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
-
 import pytest
 import torch
+from support_processes import PROCESSES
 from support_weight_group import LIMIT_S, NUM_BYTES, digest_of, member
 
 from weir.engine.transfer.group import WeightGroup, serve_store
@@ -13,12 +12,10 @@ from weir.engine.transfer.group import WeightGroup, serve_store
 
 @pytest.mark.parametrize("num_members", [1, 6])
 def test_every_member_gets_all_and_the_first_sends_each_byte_at_most_twice(num_members: int) -> None:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["weir.engine.transfer.group"])
     world_size = num_members + 1
-    store, got = serve_store("127.0.0.1", world_size, LIMIT_S), context.Queue()
+    store, got = serve_store("127.0.0.1", world_size, LIMIT_S), PROCESSES.Queue()
     members = [
-        context.Process(target=member, args=(store.port, rank, world_size, got)) for rank in range(1, world_size)
+        PROCESSES.Process(target=member, args=(store.port, rank, world_size, got)) for rank in range(1, world_size)
     ]
     for process in members:
         process.start()
