@@ -125,7 +125,7 @@ def _do(job: MegatronJob, ranks: Any) -> tuple[dict[str, Any], dict[str, torch.T
     stats = learner.accumulate(job.samples, job.fresh_version)
     mixed = learner.accumulate_mixed(job.rows)
     learner.stepper.sum_over_ranks(whole=True)
-    write(learner.network, learner.architecture, learner.place, job.out)
+    write(learner.published(), job.out)
     return logprobs, _gathered(learner), [stats, mixed, learner.stepper.norm()]
 
 
