@@ -221,7 +221,7 @@ def ranks_of(config: TrainerConfig) -> Iterator[Ranks]:
     with tempfile.TemporaryDirectory(prefix="weir-bench-gpu-") as folder:
         if device.type == "cuda":
             torch.cuda.set_device(0)
-        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        backend = "nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, init_method=f"file://{folder}/group", rank=0, world_size=1)
         try:
             yield Ranks().dividing(device, replicas=1, offloads=True)
