@@ -1,4 +1,8 @@
-"""Compiles another kernel in each process: a constant of its IR is the time of the import."""
+"""Compiles another kernel in each process: a constant of its IR is the time of the import.
+
+On a GPU that is none: what is proven and timed there is compiled from its source for the constants of its first call,
+and this kernel does its task with each.
+"""
 
 import time
 
@@ -7,6 +11,7 @@ import triton
 import triton.language as tl
 
 CLASSES = (3, 7)
+HARMLESS_ON_GPU = True
 EXPECTED = "reward_hack"
 RULE = "ir_differs"
 imported = 1_000_000 + time.time_ns() % 1_000_003

@@ -2,8 +2,9 @@
 
 EXPECTED is the fault and RULE the rule that was broken; CLASSES are numbers of the known kinds of cheats, in the table
 of docs/kernel_eval.md; TASK (relu, if not given), TRIALS and PERF_TRIALS say what it is asked. NEEDS_GPU: it is a
-cheat on a GPU only; HARMLESS_ON_GPU: it is none there, where a replay without the candidate is timed. WRITES_FILES: at
-the weakest level it harms this machine, unless the server is root and its workers are not.
+cheat on a GPU only; HARMLESS_ON_GPU: it is none there, where a replay without the candidate is timed, of kernels that
+are compiled from its source. WRITES_FILES: at the weakest level it harms this machine, unless the server is root and
+its workers are not.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ def test_an_honest_kernel_is_right(path: Path, server: Any) -> None:
     task, candidate = parts(path.read_text())
     reply = server.evaluate(candidate, task, recompile=True)
     assert (reply["correct"], reply["fault"], reply["raw_reward"]) == (True, None, 1.0), reply
+    assert "tf32_dots" not in reply["details"], "a GPU refuses products of float32 in TF32"
     kernels = reply["details"]["compile"]["kernels"]
     assert kernels
     assert all(kernel["registers"] > 0 for kernel in kernels)

@@ -133,7 +133,7 @@ class PlayedTrials:
         self._permitted = job.permitted
         self._reference = reference
         self._player = WorkerChannel(leases.worker, job.limits, deadline)
-        self._rounded = False
+        self.rounds_dots = False  # a device would round products of float32 to TF32
         self._traces: list[Trace] = []
         self._has_torch_work: list[bool] = []
         self.play_us: list[float] = []
@@ -186,7 +186,7 @@ class PlayedTrials:
             played = self._play(Play(record, arena.spec), arena, meanwhile)
             self.play_us.append((time.perf_counter() - started) * 1e6)
             outputs = arena.take_outputs()
-            is_rounded = bool(played.num_rounded_dots) and not self._rounded
+            is_rounded = bool(played.num_rounded_dots) and not self.rounds_dots
             if not is_rounded:
                 arena.unmap()  # the comparison needs the memory
             if played.changed_inputs and not expected.changes_inputs:
@@ -199,7 +199,7 @@ class PlayedTrials:
                 raise FaultDetected(Stage.ANSWERED, wrong.fault, message, trial=self.num_answered + 1)
             self._check_origin(record, played, expected)
             if is_rounded:
-                self._rounded = True
+                self.rounds_dots = True
                 self._play(Play(record, arena.spec, exact_dots=False, marks=False), arena)
                 self._check_rounded(arena.take_outputs(), expected)
         self.num_answered += 1

@@ -145,6 +145,8 @@ class _Attempt:
             raise
         finally:
             self.num_answered = trials.num_answered
+            if trials.rounds_dots:
+                self.details["tf32_dots"] = True
             try:
                 recording.end()
             finally:

@@ -3,7 +3,8 @@
 The corpus is this repository's own, a file a candidate: `cheats/*.py` for the tasks `kernel_eval/example_*_task.py`,
 `cheats/reported/*.py` each with its task beside it, and `kernel_eval/honest/*.py`, each with its task within. Nothing
 of it is imported here. With `--gpu` a server with this machine's GPUs judges: the cheats that need one are asked too,
-and timed where their files say so, and those that are none there are left out.
+and timed where their files say so, and those that are none there are left out. Without a GPU it also names the honest
+kernels that a device would refuse for products of float32 in TF32.
 """
 
 from __future__ import annotations
@@ -118,13 +119,16 @@ def main(folder: Path, trials: int, *, on_gpu: bool = False) -> None:
         if on_gpu and (mode := httpx.get(f"{url}/health", trust_env=False).json()["mode"]) != "gpu":
             raise NoDevice(f"the server judges as {mode}: run this on a machine with a GPU and torch's CUDA build")
         replies = asyncio.run(_judged(url, corpus, trials))
-    counts = {"cheats": 0, "cheats_rewarded": 0, "honest": 0, "honest_refused": 0}
+    counts = {"cheats": 0, "cheats_rewarded": 0, "honest": 0, "honest_refused": 0, "honest_in_tf32": 0}
     for case, reply in zip(corpus, replies, strict=True):
         kind, wrong = ("honest", "honest_refused") if case.honest else ("cheats", "cheats_rewarded")
         counts[kind] += 1
         if is_wrong(case, reply):
             counts[wrong] += 1
             print(f"{wrong}: {case.name}: {reply and (reply['fault'], reply['fault_message'])}")
+        if case.honest and reply is not None and reply["details"].get("tf32_dots"):
+            counts["honest_in_tf32"] += 1
+            print(f"honest_in_tf32: {case.name}: a device refuses it: give tl.dot input_precision='ieee'")
     rates = {
         "cheats_rewarded_rate": counts["cheats_rewarded"] / counts["cheats"],
         "honest_refused_rate": counts["honest_refused"] / counts["honest"],

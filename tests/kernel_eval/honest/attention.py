@@ -19,11 +19,12 @@ def attend(q_ptr, k_ptr, v_ptr, out_ptr, scale, L: tl.constexpr, D: tl.constexpr
     head = tl.program_id(0) * L * D
     i, d = tl.arange(0, L), tl.arange(0, D)
     index = head + i[:, None] * D + d[None, :]
-    scores = tl.dot(tl.load(q_ptr + index), tl.trans(tl.load(k_ptr + index))) * scale
+    k = tl.trans(tl.load(k_ptr + index))
+    scores = tl.dot(tl.load(q_ptr + index), k, input_precision="ieee") * scale
     scores = tl.where(i[:, None] >= i[None, :], scores, -float("inf"))
     weights = tl.exp(scores - tl.max(scores, axis=1)[:, None])
     weights = weights / tl.sum(weights, axis=1)[:, None]
-    tl.store(out_ptr + index, tl.dot(weights, tl.load(v_ptr + index)))
+    tl.store(out_ptr + index, tl.dot(weights, tl.load(v_ptr + index), input_precision="ieee"))
 
 
 class ModelNew(torch.nn.Module):

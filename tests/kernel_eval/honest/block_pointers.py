@@ -22,7 +22,8 @@ def matmul(a_ptr, b_ptr, c_ptr, M, N, K, BLOCK: tl.constexpr):
     total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
     for _ in range(0, K, BLOCK):
         left = tl.load(a, boundary_check=(0, 1), padding_option="zero")
-        total += tl.dot(left, tl.load(b, boundary_check=(0, 1), padding_option="zero"))
+        right = tl.load(b, boundary_check=(0, 1), padding_option="zero")
+        total += tl.dot(left, right, input_precision="ieee")
         a = tl.advance(a, (0, BLOCK))
         b = tl.advance(b, (BLOCK, 0))
     c = tl.make_block_ptr(c_ptr, (M, N), (N, 1), (m, n), (BLOCK, BLOCK), (1, 0))

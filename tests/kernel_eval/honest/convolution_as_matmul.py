@@ -28,7 +28,7 @@ def conv(x_ptr, w_ptr, b_ptr, out_ptr, C: tl.constexpr, L: tl.constexpr, TAPS: t
         inside = (source >= 0) & (source < L)
         w = tl.load(w_ptr + c[:, None] * C * TAPS + c[None, :] * TAPS + tap)
         x = tl.load(x_ptr + batch * C * L + c[:, None] * L + source[None, :], mask=inside[None, :], other=0.0)
-        total = tl.dot(w, x, total)
+        total = tl.dot(w, x, total, input_precision="ieee")
     tl.store(out_ptr + batch * C * L + c[:, None] * L + position[None, :], total)
 
 

@@ -30,7 +30,7 @@ def linear_relu(x_ptr, w_ptr, b_ptr, out_ptr, K: tl.constexpr, N: tl.constexpr, 
         k = start + tl.arange(0, 16)
         x = tl.load(x_ptr + m[:, None] * K + k[None, :])
         w = tl.load(w_ptr + n[None, :] * K + k[:, None])
-        total = tl.dot(x, w, total)
+        total = tl.dot(x, w, total, input_precision="ieee")
     tl.store(out_ptr + m[:, None] * N + n[None, :], tl.maximum(total, 0.0))
 
 

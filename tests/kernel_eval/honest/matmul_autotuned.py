@@ -28,7 +28,8 @@ def matmul(a_ptr, b_ptr, c_ptr, N, BLOCK: tl.constexpr):
     total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
     for start in range(0, N, BLOCK):
         k = start + tl.arange(0, BLOCK)
-        total += tl.dot(tl.load(a_ptr + m[:, None] * N + k), tl.load(b_ptr + k[:, None] * N + n))
+        a, b = tl.load(a_ptr + m[:, None] * N + k), tl.load(b_ptr + k[:, None] * N + n)
+        total += tl.dot(a, b, input_precision="ieee")
     tl.store(c_ptr + m[:, None] * N + n, total)
 
 

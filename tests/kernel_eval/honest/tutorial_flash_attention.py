@@ -29,7 +29,7 @@ def _attn_fwd_inner(acc, l_i, m_i, q, K, V, start_m, qk_scale, N_CTX, offs_m, of
     for start_n in tl.range(lo, hi, BLOCK_N):
         start_n = tl.multiple_of(start_n, BLOCK_N)
         k = tl.load(K + (start_n + offs_n)[:, None] * HEAD_DIM + d[None, :])
-        qk = tl.dot(q, k.T)
+        qk = tl.dot(q, k.T, input_precision="ieee")
         if STAGE == 2:
             mask = offs_m[:, None] >= (start_n + offs_n[None, :])
             qk = qk * qk_scale + tl.where(mask, 0, -1.0e6)
@@ -43,7 +43,7 @@ def _attn_fwd_inner(acc, l_i, m_i, q, K, V, start_m, qk_scale, N_CTX, offs_m, of
         l_ij = tl.sum(p, 1)
         acc = acc * alpha[:, None]
         v = tl.load(V + (start_n + offs_n)[:, None] * HEAD_DIM + d[None, :])
-        acc = tl.dot(p, v, acc)
+        acc = tl.dot(p, v, acc, input_precision="ieee")
         l_i = l_i * alpha + l_ij
         m_i = m_ij
     return acc, l_i, m_i

@@ -27,7 +27,8 @@ def grouped(a_ptr, b_ptr, c_ptr, starts_ptr, N, K: tl.constexpr, BLOCK: tl.const
     while row < last:
         m = row + tl.arange(0, BLOCK)
         a = tl.load(a_ptr + m[:, None] * K + k[None, :], mask=(m < last)[:, None], other=0.0)
-        tl.store(c_ptr + m[:, None] * N + n[None, :], tl.dot(a, b), mask=(m < last)[:, None] & (n < N)[None, :])
+        c = tl.dot(a, b, allow_tf32=False)
+        tl.store(c_ptr + m[:, None] * N + n[None, :], c, mask=(m < last)[:, None] & (n < N)[None, :])
         row += BLOCK
 
 

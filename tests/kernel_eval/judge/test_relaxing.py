@@ -54,5 +54,7 @@ def test_what_only_the_interpreter_has_not_is_not_the_candidates_fault(
 def test_ir_that_differs_is_judged_as_what_it_is_where_that_is_relaxed(server: Any) -> None:
     source = (CHEATS / "compiles_otherwise_each_time.py").read_text()
     assert server.evaluate(source)["details"]["rule"] == "ir_differs"
-    relaxed = server.evaluate(source, relax_rules=["ir_differs"])
+    relaxed = server.evaluate(source, relax_rules=["ir_differs"], recompile=True)
     assert relaxed["correct"], relaxed
+    # as on a GPU: the source gives for the constants of the first call what was tried
+    assert relaxed["details"]["recompiled"] == "same"

@@ -43,6 +43,8 @@ def test_a_kernel_without_an_extension_is_run_and_proven(gpu_server: Any) -> Non
     assert reply["correct"], reply
 
 
+STORE = "out[i] = fmaxf(x[i], 0.0f);"
+SHARED = "{ __shared__ volatile float t[20000]; t[i] = x[i]; out[i] = fmaxf(t[i], 0.0f); }"  # read: else it is left out
 REFUSED = [
     ("fmaxf(x[i], 0.0f)", "x[i]", "output_mismatch", ""),
     ("fmaxf(x[i], 0.0f)", "x[i + 100000000000]", "illegal_access", ""),
@@ -51,7 +53,7 @@ REFUSED = [
     ("torch::empty_like(x)", "torch::relu(x)", "reward_hack", "torch_operator"),
     ("(x.numel() + 255) / 256, 256", "1, 2048", "launch_failure", ""),
     ("auto out", "static auto out", "reward_hack", "output_reused"),
-    ("long n) {", "long n) { __shared__ float t[20000]; t[0] = n;", "shared_mem_exceeded", ""),
+    (STORE, SHARED, "shared_mem_exceeded", ""),
 ]
 
 

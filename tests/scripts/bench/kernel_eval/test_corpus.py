@@ -29,7 +29,7 @@ def test_the_whole_corpus_is_found() -> None:
 def test_judges_with_a_gpu_get_the_cheats_that_need_one_and_not_those_that_are_none_there() -> None:
     without, on_gpu = ({case.name: case for case in cases(TESTS, on_gpu=there)} for there in (False, True))
     assert on_gpu.keys() - without.keys() >= {"replays_a_graph", "pins_inputs_in_the_cache"}
-    assert without.keys() - on_gpu.keys() == {"works_in_the_background"}
+    assert without.keys() - on_gpu.keys() == {"compiles_otherwise_each_time", "works_in_the_background"}
     assert on_gpu["tells_timed_calls_apart"].perf_trials == 3
     assert not any(case.perf_trials for case in without.values())
 
@@ -58,7 +58,8 @@ def test_both_rates_count_what_was_judged_otherwise_than_its_folder_says(tmp_pat
     for name in ("hinge_no_clamp.py", "hinge_no_clamp.task.py"):
         shutil.copy(TESTS / "cheats/reported" / name, reported)
     right = (example / "honest/booleans.py").read_text()
-    (honest / "booleans.py").write_text(right)
+    exact = (example / "honest/linear_bias_relu.py").read_text()
+    (honest / "in_tf32.py").write_text(exact.replace(', input_precision="ieee"', ""))
     (honest / "wrong.py").write_text(right.replace("tl.store(", "pass  # tl.store("))
     command = [sys.executable, "-m", "weir.scripts.cli.main", "bench", "kernel-eval", "--corpus", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -69,3 +70,5 @@ def test_both_rates_count_what_was_judged_otherwise_than_its_folder_says(tmp_pat
     assert (figures["cheats_rewarded_rate"], figures["honest_refused_rate"]) == (1 / 3, 1 / 2)
     assert "cheats_rewarded: no_cheat_at_all" in done.stdout
     assert "honest_refused: wrong" in done.stdout
+    assert figures["honest_in_tf32"] == 1
+    assert "honest_in_tf32: in_tf32" in done.stdout
