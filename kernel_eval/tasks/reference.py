@@ -64,6 +64,7 @@ class Reference:
         self._source = source
         self._timeout_s = timeout_s
         self._on_gpu = on_gpu
+        self._draws_on_gpu = on_gpu
         module = types.ModuleType("reference")
         with self._step("import"):
             exec(compile(source, "reference.py", "exec"), module.__dict__)
@@ -111,10 +112,23 @@ class Reference:
     def inputs(self, seed: int) -> list[Any]:
         """The arguments of one call, from the seed."""
         with self._step("get_inputs"):
-            seed_everything(seed, on_gpu=self._on_gpu)
-            inputs = [self._placed(value) for value in self._get_inputs()]
+            inputs = [self._placed(value) for value in self._drawn(seed)]
         check_supported(inputs)
         return inputs
+
+    def _drawn(self, seed: int) -> list[Any]:
+        """What the task draws: on the GPU where its code can, because a host takes seconds for large inputs."""
+        if self._draws_on_gpu:
+            seed_everything(seed, on_gpu=True)
+            try:
+                with torch.device("cuda"):
+                    return list(self._get_inputs())
+            except torch.AcceleratorError:
+                raise
+            except (RuntimeError, TypeError, ValueError):  # it asks for numpy's values, or has a generator of its own
+                self._draws_on_gpu = False
+        seed_everything(seed, on_gpu=self._on_gpu)
+        return list(self._get_inputs())
 
     def question(self, model: Any, seed: int, variant: Variant) -> tuple[list[Any], Expected, Variant]:
         """Inputs, their expected outputs, and the variant that they are of.

@@ -19,6 +19,8 @@ MIN_WARM_UP_CALLS = 10
 MIN_WARM_UP_S = 0.025
 MAX_SAMPLES = 100
 MIN_SAMPLES = 20
+BUDGET_S = 20.0  # for the samples of calls that are compared, their inputs and the check of their answers included
+LEAST_SAMPLES = 5  # also beyond the budget
 _ENOUGH = 0.002  # standard error over mean at which sampling stops
 
 TimedCall = Callable[[], float]
@@ -66,19 +68,28 @@ def is_precise(samples_us: Sequence[float]) -> bool:
     return timing.variation / math.sqrt(timing.num_calls) <= _ENOUGH
 
 
-def warm_up(call: TimedCall) -> None:
-    """Call until both ten calls and 25 ms have passed: a device raises its clock only under load."""
+def warm_up(call: TimedCall, most_s: float = math.inf) -> None:
+    """Call until both ten calls and 25 ms have passed, or `most_s`: a device raises its clock only under load."""
     started, num_calls = time.perf_counter(), 0
     while num_calls < MIN_WARM_UP_CALLS or time.perf_counter() - started < MIN_WARM_UP_S:
         call()
         num_calls += 1
+        if time.perf_counter() - started >= most_s:
+            break
 
 
-def measure(calls: Sequence[TimedCall], seed: int, max_samples: int = MAX_SAMPLES) -> list[Timing]:
-    """Sample calls alternately, one of each per turn, until all are precise or `max_samples` is reached."""
+def measure(
+    calls: Sequence[TimedCall], seed: int, max_samples: int = MAX_SAMPLES, budget_s: float = BUDGET_S
+) -> list[Timing]:
+    """Sample calls alternately, one of each per turn, until all are precise or `max_samples` is reached.
+
+    Calls whose inputs are large take long around the time that counts: after `budget_s` of wall time, warm-up
+    included, five samples of each are enough.
+    """
     order = random.Random(seed)
+    started = time.perf_counter()
     for call in calls:
-        warm_up(call)
+        warm_up(call, budget_s / (4 * len(calls)))
     samples: list[list[float]] = [[] for _ in calls]
     turn = list(range(len(calls)))
     for _ in range(max_samples):
@@ -86,6 +97,8 @@ def measure(calls: Sequence[TimedCall], seed: int, max_samples: int = MAX_SAMPLE
         for position in turn:
             samples[position].append(calls[position]())
         if all(is_precise(taken) for taken in samples):
+            break
+        if len(samples[0]) >= LEAST_SAMPLES and time.perf_counter() - started >= budget_s:
             break
     return [summarize(taken) for taken in samples]
 
