@@ -101,6 +101,7 @@ class Control:
                 "staged_weight_updates": True,
                 "shared_memory": shared_memory_id(),
                 "relayed_weight_updates": True,
+                "weight_groups": self._updates.groups,
                 "delta_weight_updates": True,
                 "adapter_weight_updates": True,
                 "fp8_checkpoints": True,

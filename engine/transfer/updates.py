@@ -147,6 +147,11 @@ class Updates:
         self._groups: dict[str, WeightGroup] = {}
         self._turn = asyncio.Lock()  # of updates: one at a time
 
+    @property
+    def groups(self) -> list[str]:
+        """The process groups that this engine is in, by name."""
+        return sorted(self._groups)
+
     async def from_disk(self, request: Request) -> Response:
         """Read and check a folder's weights, then switch to them between two steps."""
         asked = await read_body(request, DiskBody)
@@ -193,7 +198,12 @@ class Updates:
                 raise WeightsRefused(f"no group {asked.group_name!r}; call /init_weights_update_group first")
             for entries in [laid_out(listed)] if asked.load_format == FORMAT else [laid_out([one]) for one in listed]:
                 flat = group.room(entries[-1].end_idx)
-                group.broadcast(flat if asked.load_format == FORMAT else flat.view(entries[0].dtype))
+                try:
+                    group.broadcast(flat if asked.load_format == FORMAT else flat.view(entries[0].dtype))
+                except RuntimeError:  # a member is gone, and no broadcast of the group succeeds again
+                    self._groups.pop(asked.group_name, None)
+                    group.leave()
+                    raise
                 staging.add(flat.cpu(), entries)
 
         return await self._take(asked, take)

@@ -91,6 +91,20 @@ class Settings(BaseSettings):
             raise ValueError("trainer.takes_turns: it follows from placement.colocated; set that")
         return self
 
+    @model_validator(mode="after")
+    def _ranks_can_send(self) -> Self:
+        if not self.publish.by_ranks:
+            return self
+        trainer = self.trainer
+        if trainer.backend == "torch" and trainer.processes == 1 and not trainer.offload_weights:
+            raise ValueError("publish.by_ranks: a round of trainer.processes = 1 has no ranks: set 2 or more")
+        if self.placement.takes_turns:
+            raise ValueError(
+                "publish.by_ranks: with placement.colocated the ranks of a round end before engines have room for its "
+                "version: remove one of the two"
+            )
+        return self
+
     @classmethod
     def settings_customise_sources(
         cls,

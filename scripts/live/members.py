@@ -79,6 +79,12 @@ def check_members(members: dict[str, ClusterMember], config: ClusterConfig, trai
             "round --loop` beside `weir run --continuous`, or give engines and rounds devices of their own by "
             "placement.serve and placement.train"
         )
+    if trainer.publish.by_ranks:
+        raise UsageError(
+            "publish.by_ranks: weir train brings each version to engines one by one, some of them once its ranks train "
+            "the next, and so sends from the version's folder: remove by_ranks, or run `weir round --loop` beside "
+            "`weir run --continuous`"
+        )
     both = [name for name, member in members.items() if len(member.tags) > 1]
     if both and level != "tokens":
         raise UsageError(

@@ -14,6 +14,9 @@ from weir.engine.transfer.bucket import FORMAT
 from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, Unreachable, done, post
 from weir.trainer.publishing.members import Member
 
+LEAVE_S = 5.0  # for members of an attempt that failed: one that hangs was waited for already
+GROUPS = "weir-"  # the names of groups begin with
+
 
 class Attempt:
     """Some engines, of which each joins groups and receives from their rank 0."""
@@ -22,7 +25,7 @@ class Attempt:
         self.members = members
         self.version = version
         self.timeout_s = timeout_s
-        self.name = f"weir-{version}-{uuid.uuid4().hex[:8]}"
+        self.name = f"{GROUPS}{version}-{uuid.uuid4().hex[:8]}"
         self.world_size = 1 + sum(member.num_ranks for member in members)
         self.sent_bytes = 0  # over the sockets of the groups, known at their end
         self.errors: dict[str, Refused] = {}  # of members, in the order in which they came
@@ -74,10 +77,10 @@ class Attempt:
             self.errors.setdefault(url, error)
             raise
 
-    async def leave(self, groups: Sequence[str]) -> dict[str, str]:
+    async def leave(self, groups: Sequence[str], *, has_failed: bool) -> dict[str, str]:
         """End groups in all members; returns those that do not answer, by URL."""
         gone: dict[str, str] = {}
-        limit_s = min(CONTROL_TIMEOUT_S, self.timeout_s)
+        limit_s = min(LEAVE_S if has_failed else CONTROL_TIMEOUT_S, self.timeout_s)
 
         async def end(url: str, group: str) -> None:
             body = {"group_name": group}
@@ -97,6 +100,26 @@ class Attempt:
             return gone
         first = next(iter(self.errors.items()), None)
         return {first[0]: str(first[1])} if first is not None else {member.url: why for member in self.members}
+
+
+async def leave_old(http: httpx.AsyncClient, members: Sequence[Member], timeout_s: float) -> dict[str, str]:
+    """Have engines leave the groups of a publisher that was killed; returns those that do not answer, by URL.
+
+    Publishes exclude each other: a group that is there before one has made its own has no other member.
+    """
+    gone: dict[str, str] = {}
+
+    async def leave(url: str, group: str) -> None:
+        try:
+            await post(http, f"{url}/destroy_weights_update_group", {"group_name": group}, timeout_s=timeout_s)
+        except Unreachable as error:
+            gone[url] = f"it does not leave the group {group} of a publisher that was killed: {error}"
+        except Refused:  # it has left by itself since
+            return
+
+    old = [(member.url, group) for member in members for group in member.groups if group.startswith(GROUPS)]
+    await asyncio.gather(*(leave(url, group) for url, group in old))
+    return gone
 
 
 def settings_of(version: int, last: bool) -> dict[str, Any]:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("weir.trainer.publishing.delivery")
+ANSWER_S = 0.1  # for an engine that is alive
 
 
 class Delivery:
@@ -54,7 +55,7 @@ class Delivery:
 
         `ranks`: those that hold the version's weights.
         """
-        self._ranks = ranks if config.publish.by_ranks else None
+        self._ranks = ranks
         self.ways: dict[str, Way] = dict.fromkeys(config.engine_urls, "disk")
         self.fallbacks: dict[str, str] = {}  # engine → why it did not go the first way
         self.failed: dict[str, str] = {}  # engine → why it has not the version's weights
@@ -71,6 +72,12 @@ class Delivery:
         self._config = config
         self._hold = hold or Hold()
         self._members: list[Member] = []
+        self._left_out: asyncio.Future[dict[str, str]] | None = None  # those that failed are asked to pause
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether every engine has failed, and none holds a part of the version."""
+        return len(self.failed) == len(self._config.engine_urls) and not self.spoiled
 
     async def stage(self) -> None:
         """Send the tensors to the engines that keep them beside what they serve; agents notice nothing."""
@@ -82,9 +89,13 @@ class Delivery:
         await asyncio.to_thread(without_fp8, self._folder)
         if wanted == "disk":
             return
+        from weir.trainer.publishing.attempts import leave_old  # needs torch
+
         self._members, self.failed = await ask_members(
             self._http, self._config.engine_urls, limit_s, by_memory=self._config.publish.shared_memory
         )
+        self.failed |= await leave_old(self._http, self._members, limit_s)
+        self._members = [member for member in self._members if member.url not in self.failed]
         self.ways |= {member.url: member.way(wanted) for member in self._members}
         self.fallbacks |= {m.url: why for m in self._members if (why := m.unable(wanted)) is not None}
         await self._send([member for member in self._members if member.stages])
@@ -107,9 +118,13 @@ class Delivery:
             pause_s = self._hold.within(limit_s, PAUSED)
             await post(self._http, f"{url}/pause_generation", {"mode": pause}, timeout_s=pause_s)
 
-        unpaused = await for_each(self._config.engine_urls, stop)
-        self.none_paused_in_time = self._hold.is_over(PAUSED) and len(unpaused) == len(self._config.engine_urls)
-        self.failed = unpaused | self.failed
+        left = [url for url in self._config.engine_urls if url not in self.failed]
+        if not left:  # then all go on with what they have
+            return
+        self._left_out = asyncio.ensure_future(for_each(list(self.failed), stop))
+        unpaused = await for_each(left, stop)
+        self.none_paused_in_time = self._hold.is_over(PAUSED) and len(unpaused) == len(left)
+        self.failed |= unpaused
         try:
             await self._take_again("weights")
             await self._send([m for m in self._members if not m.stages and m.url not in self.failed])
@@ -118,6 +133,12 @@ class Delivery:
             await self._take_again("kv_cache")
         finally:
             await self._sleep_again(limit_s)
+
+    async def let_be(self) -> None:
+        """Wait no longer for engines that had failed before the others were paused; those that hang never answer."""
+        if self._left_out is not None:
+            await asyncio.wait([self._left_out], timeout=self._hold.within(ANSWER_S))
+            self._left_out.cancel()
 
     async def _take_again(self, tag: str) -> None:
         """Engines that sleep take memory: for weights before they come, for keys and values once they are there."""
@@ -189,7 +210,11 @@ class Delivery:
         self, send: Sender, members: list[Member], source: WeightSource, limit_s: float, *, by_ranks: bool
     ) -> dict[str, str]:
         """Send by a way, from ranks that hold the weights where there are such; returns failures, by URL."""
-        if not by_ranks or self._ranks is None:
+        if not by_ranks or not self._config.publish.by_ranks:
+            return await send(self._http, members, source, self._version, limit_s)
+        if self._ranks is None:
+            for member in members:
+                self._note(member.url, "no ranks hold it, and the folder's bytes were sent")
             return await send(self._http, members, source, self._version, limit_s)
         from weir.trainer.publishing.rank_sender import send_by_ranks
         from weir.trainer.publishing.senders import begin

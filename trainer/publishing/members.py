@@ -29,6 +29,7 @@ class Member:
     version: str  # that it serves
     dtype: str  # "float32", "bfloat16"; "auto" where only the engine knows
     device: str  # "cpu", "cuda"
+    groups: tuple[str, ...]  # process groups that it says it is in
     num_ranks: int  # of tensor parallelism
     gpus: tuple[int, ...]  # of the ranks, as SGLang numbers them
     one_replica: bool  # SGLang takes tensors only without data parallelism
@@ -75,6 +76,7 @@ async def ask_members(
             version=str(info.get("weight_version")),
             dtype=str(info.get("dtype")),
             device=str(info.get("device")),
+            groups=tuple(info.get("weight_groups") or ()),
             num_ranks=num_ranks,
             gpus=tuple(first_gpu + rank * gpu_step for rank in range(num_ranks)),
             one_replica=int(info.get("dp_size") or 1) == 1,

@@ -131,6 +131,7 @@ async def _publish(
         if stages_ahead:
             with times.step("engines_stage"):
                 await delivery.stage()
+            holds_calls = holds_calls and not delivery.is_lost  # then there is nothing to switch
         try:
             with times.step("gates_close"):
                 if holds_calls:
@@ -150,6 +151,7 @@ async def _publish(
             failed = dict.fromkeys(delivery.spoiled, "it has no version whole") | delivery.failed | failed
             left_out = {url: why for url, why in failed.items() if served or url in delivery.spoiled}
             with times.step("engines_go_on"):
+                await delivery.let_be()
                 going_on = asyncio.create_task(_go_on(http, config, left_out))
                 await asyncio.wait([going_on], timeout=hold.left_s())
             with times.step("gates_open"):

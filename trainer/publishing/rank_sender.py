@@ -19,7 +19,7 @@ from weir.trainer.http_json import Refused
 from weir.trainer.model.owned_tensors import Meeting, OwnedBucket, Sent
 from weir.trainer.publishing.attempts import Attempt
 from weir.trainer.publishing.members import Member, address_towards
-from weir.trainer.publishing.senders import begin, send_by_memory
+from weir.trainer.publishing.senders import send_to_all
 from weir.trainer.publishing.weight_source import WeightSource
 
 T = TypeVar("T")
@@ -56,25 +56,20 @@ async def send_by_ranks(
 ) -> tuple[dict[str, str], int]:
     """All tensors from the ranks that own them, and to engines that share memory by that.
 
-    Where a member of the groups fails, the others get all in new ones. Returns failures, by URL, and how many ranks
-    sent. Raises `TrainerError` where a rank dies, does not answer or cannot send, which is no engine's fault.
+    Returns failures, by URL, and how many ranks sent. Raises `TrainerError` where a rank dies, does not answer or
+    cannot send, which is no engine's fault.
     """
-    failed: dict[str, str] = {}
-    left = [member for member in members if not member.shares_memory]
     num_ranks = 0
-    while left:
-        meeting = _Meeting(http, left, version, timeout_s, ranks)
+
+    async def from_owners(far: Sequence[Member]) -> dict[str, str]:
+        nonlocal num_ranks
+        meeting = _Meeting(http, far, version, timeout_s, ranks)
         lost = await meeting.send(source.bucket_bytes)
         source.num_sent += meeting.sent_bytes
-        if not lost:
-            num_ranks = meeting.num_ranks
-            break
-        failed |= lost
-        left = [member for member in left if member.url not in failed]
-        failed |= await begin(http, left, timeout_s)
-        left = [member for member in left if member.url not in failed]
-    near = [member for member in members if member.shares_memory]
-    return failed | await send_by_memory(http, near, source, version, timeout_s), num_ranks
+        num_ranks = 0 if lost else meeting.num_ranks
+        return lost
+
+    return await send_to_all(http, members, source, version, timeout_s, from_owners), num_ranks
 
 
 class _Meeting(Attempt):
@@ -121,7 +116,8 @@ class _Meeting(Attempt):
         except (Refused, TrainerError) as error:
             failure = str(error)
         del store  # ranks that wait for engines to join wait no longer, and the others begin no further broadcast
-        gone = await self.leave(list(names.values()))  # ends broadcasts to engines that have not asked for them
+        # ends broadcasts to engines that have not asked for them
+        gone = await self.leave(list(names.values()), has_failed=failure is not None)
         sent = await self._answer(sending)
         self.sent_bytes = sent.num_bytes
         failure = failure or sent.failure

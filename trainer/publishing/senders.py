@@ -10,7 +10,7 @@ sender waits longer than the time limit for one answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import httpx
@@ -98,18 +98,32 @@ async def _send_buckets(
 async def send_in_group(
     http: httpx.AsyncClient, members: Sequence[Member], source: WeightSource, version: int, timeout_s: float
 ) -> dict[str, str]:
-    """All tensors by broadcast, and then to engines that share memory by that. Returns failures, by URL.
+    """All tensors by broadcast, and then to engines that share memory by that. Returns failures, by URL."""
 
-    Where a member of the group fails, the others get all in a new one.
+    async def by_broadcast(far: Sequence[Member]) -> dict[str, str]:
+        group = _Group(http, far, version, timeout_s)
+        lost = await group.send(source)
+        source.num_sent += group.sent_bytes
+        return lost
+
+    return await send_to_all(http, members, source, version, timeout_s, by_broadcast)
+
+
+async def send_to_all(
+    http: httpx.AsyncClient,
+    members: Sequence[Member],
+    source: WeightSource,
+    version: int,
+    timeout_s: float,
+    attempt: Callable[[Sequence[Member]], Awaitable[dict[str, str]]],
+) -> dict[str, str]:
+    """All tensors by attempts to the members that share no memory, then to the others by it; failures, by URL.
+
+    An attempt returns the members that made it fail, by URL; then the others get all in another one.
     """
     failed: dict[str, str] = {}
     left = [member for member in members if not member.shares_memory]
-    while left:
-        group = _Group(http, left, version, timeout_s)
-        lost = await group.send(source)
-        source.num_sent += group.sent_bytes
-        if not lost:
-            break
+    while left and (lost := await attempt(left)):
         failed |= lost
         left = [member for member in left if member.url not in failed]
         failed |= await begin(http, left, timeout_s)
@@ -132,10 +146,10 @@ class _Group(Attempt):
         except (Refused, RuntimeError, OSError) as error:
             why = f"the broadcast failed: {error}"
         else:
-            await self._leave()
+            await self._leave(has_failed=False)
             source.keep_memory()
             return {}
-        return self.lost(await self._leave(), why)
+        return self.lost(await self._leave(has_failed=True), why)
 
     async def _join(self) -> None:
         backend, address = self.backend(), address_towards(list(self.members))
@@ -160,10 +174,10 @@ class _Group(Attempt):
         tensors = [(entry.name, entry.dtype, entry.shape) for entry in entries]
         await _while_asking(lambda: own.broadcast(flat.to(own.device)), self.receives(self.name, tensors, last))
 
-    async def _leave(self) -> dict[str, str]:
+    async def _leave(self, *, has_failed: bool) -> dict[str, str]:
         """End the group in all members; returns those that do not answer, by URL."""
         self.sent_bytes = 0 if self._own is None else self._own.sent_bytes()  # before the others close the sockets
-        gone = await self.leave([self.name])
+        gone = await self.leave([self.name], has_failed=has_failed)
         if self._own is not None:
             await asyncio.to_thread(self._own.leave)
         return gone

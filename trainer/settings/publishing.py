@@ -33,7 +33,8 @@ class PublishConfig(BaseModel):
     by_ranks: bool = Field(
         default=False,
         description="With distributed, after a round of several processes: true: each rank sends the tensors that it "
-        "owns, in a group of its own with the engines; false: `weir round` sends what it reads of the folder.",
+        "owns, in a group of its own with the engines; false: `weir round` sends what it reads of the folder. "
+        "`weir train`, one process and placement.colocated refuse it.",
     )
     form: Literal["stored", "fp8"] = Field(
         default="stored",

@@ -38,6 +38,23 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path, placement: str, word
         settings_of(tmp_path, placement)
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ("", "a round of trainer.processes = 1 has no ranks"),
+        (
+            "[trainer]\nprocesses = 2\n[placement]\ncolocated = true",
+            "the ranks of a round end before engines have room",
+        ),
+    ],
+)
+def test_ranks_that_cannot_send_a_version_are_refused(tmp_path: Path, settings: str, words: str) -> None:
+    file = tmp_path / "weir.toml"
+    file.write_text(f'[publish]\nway = "distributed"\nby_ranks = true\n{settings}')
+    with pytest.raises(UsageError, match=rf"publish\.by_ranks: .*{words}"):
+        load_settings(file)
+
+
 def test_roles_share_gpus_where_they_are_colocated() -> None:
     config = PlacementConfig(serve=(0, 1), train=(0, 1), judge=(1,), colocated=True)
     check_placement(config, 2, 2)

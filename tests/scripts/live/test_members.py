@@ -28,6 +28,11 @@ def test_devices_that_engines_and_rounds_take_in_turns_are_refused() -> None:
         check(takes_turns=True)
 
 
+def test_ranks_that_send_what_they_own_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"publish\.by_ranks: .* sends from the version's folder"):
+        check(publish={"way": "distributed", "by_ranks": True})
+
+
 def test_a_cluster_without_a_router_is_refused() -> None:
     with pytest.raises(UsageError, match="there is no router"):
         check(router_url=None)

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 import psutil
@@ -25,6 +26,7 @@ from support_samples import make_samples
 from support_scripted_proxy import KEY, Proxy, scripted_proxy
 from support_servers import ServerProcess, start_engine
 
+from weir.engine.transfer.group import WeightGroup, serve_store
 from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.trainer.errors import PublishFailed
@@ -275,6 +277,23 @@ def test_an_engine_that_hangs_while_it_receives_is_left_out_and_the_others_get_t
     assert set(report.failed) == {engines.relay.url}
     assert engines.first.get("/model_info")["weight_version"] == "1"
     assert publisher.proxy.gate == "open"
+    assert report.gate_closed_s < 5.0, "closed gates wait for no engine that had failed before"
+
+
+def test_an_engine_leaves_the_group_of_a_publisher_that_was_killed(engines: Engines, publisher: Publisher) -> None:
+    name = "weir-7-killed"
+    store = serve_store("127.0.0.1", 2, 30.0)
+    body = {"master_address": "127.0.0.1", "master_port": store.port, "rank_offset": 1, "world_size": 2}
+    asked = Thread(
+        target=engines.first.post, args=("/init_weights_update_group", body | {"group_name": name, "backend": "gloo"})
+    )
+    asked.start()
+    WeightGroup(store, name, rank=0, world_size=2, backend="gloo", timeout_s=30.0).leave()
+    asked.join()
+    del store
+    assert engines.first.get("/server_info")["weight_groups"] == [name]
+    assert publisher.publish(1, "distributed").serving == engines.urls
+    assert engines.first.get("/server_info")["weight_groups"] == []
 
 
 def refuses(path: str) -> Callable[[str, Any], Any]:

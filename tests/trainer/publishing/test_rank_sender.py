@@ -54,6 +54,7 @@ def test_ranks_that_do_not_answer_within_the_limit_are_killed() -> None:
         version="0",
         dtype="float32",
         device="cpu",
+        groups=(),
         num_ranks=1,
         gpus=(0,),
         one_replica=True,
