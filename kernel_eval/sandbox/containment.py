@@ -256,9 +256,10 @@ def _enclose(level: SandboxLevel, limits: Limits, tmp: str, seccomp_load: Callab
     if level is SandboxLevel.BUBBLEWRAP:
         _enter_namespaces(limits.tmp_bytes, on_gpu=limits.gpu is not None)
     elif level is SandboxLevel.LANDLOCK:
-        devices = () if limits.gpu is None else gpu_devices()
-        folders = () if limits.gpu is None else ("/proc", "/sys")
-        landlock.restrict((*readable_folders(), *folders), (tmp, *_DEVICES, *devices))
+        on_gpu = limits.gpu is not None
+        folders, devices = (("/proc", "/sys"), gpu_devices()) if on_gpu else ((), ())
+        readable, writable = (*readable_folders(), *folders), (tmp, *_DEVICES, *devices)
+        landlock.restrict(readable, writable, names_threads=on_gpu)  # CUDA ends if it cannot name its threads
     _limit(resource.RLIMIT_CORE, 0)
     syscalls.forbid_new_privileges()
     syscalls.keep_capabilities(kept)

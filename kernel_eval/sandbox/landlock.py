@@ -15,8 +15,9 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG = 1
 _PATH_BENEATH, _NET_PORT = 1, 2
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
-_IOCTL_DEVICE = 1 << 15
+_TRUNCATE, _IOCTL_DEVICE = 1 << 14, 1 << 15
 _ALL_FILES = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
+_OWN_THREADS = "/proc/self/task"
 _TCP_BIND_AND_CONNECT, _TCP_CONNECT = 3, 2
 _ABSTRACT_SOCKETS_AND_SIGNALS = 3
 
@@ -43,10 +44,16 @@ def abi() -> int:
         return 0
 
 
-def restrict(readable: tuple[str, ...], writable: tuple[str, ...], connect_ports: tuple[int, ...] = ()) -> None:
+def restrict(
+    readable: tuple[str, ...],
+    writable: tuple[str, ...],
+    connect_ports: tuple[int, ...] = (),
+    *,
+    names_threads: bool = False,
+) -> None:
     """Allow reading below `readable`, everything below `writable`, TCP to `connect_ports`, and nothing else.
 
-    Raises OSError.
+    `names_threads`: what this process has of its own threads in /proc may be written, too. Raises OSError.
     """
     version = abi()
     if version == 0:
@@ -64,6 +71,8 @@ def restrict(readable: tuple[str, ...], writable: tuple[str, ...], connect_ports
             _allow(ruleset, path, files & (_EXECUTE | _READ_FILE | _READ_DIR))
         for path in writable:
             _allow(ruleset, path, files)
+        if names_threads:  # the descriptor stays open, for a rule holds only as long as the folder has its inode
+            _allow_below(ruleset, os.open(_OWN_THREADS, os.O_PATH | os.O_CLOEXEC), files & (_WRITE_FILE | _TRUNCATE))
         for port in connect_ports if version >= 4 else ():
             _allow_port(ruleset, port)
         syscalls.forbid_new_privileges()
@@ -80,12 +89,16 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         if not os.path.isdir(path):  # noqa: PTH112 - a Path costs more than the check, once for each worker
             rights &= _EXECUTE | _WRITE_FILE | _READ_FILE | _IOCTL_DEVICE
-        rule = _PathBeneath(allowed=rights, parent_fd=fd)
-        syscalls.syscall(
-            _ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(_PATH_BENEATH), ctypes.byref(rule), ctypes.c_uint32(0)
-        )
+        _allow_below(ruleset, fd, rights)
     finally:
         os.close(fd)
+
+
+def _allow_below(ruleset: int, fd: int, rights: int) -> None:
+    rule = _PathBeneath(allowed=rights, parent_fd=fd)
+    syscalls.syscall(
+        _ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(_PATH_BENEATH), ctypes.byref(rule), ctypes.c_uint32(0)
+    )
 
 
 def _allow_port(ruleset: int, port: int) -> None:
