@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -87,7 +88,7 @@ class Parts:
     sink: RecordSink
     intents: Intents
     catalog: Catalog
-    on_trouble: Callable[[], None]  # called when an engine failed a call
+    on_trouble: Callable[[], asyncio.Future[None]]  # called when an engine failed a call; done once they are checked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

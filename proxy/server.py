@@ -27,7 +27,7 @@ from weir.proxy.control.routes import control_app
 from weir.proxy.control.service import Control, control_key
 from weir.proxy.engines.gate import Gate
 from weir.proxy.engines.router import RouterClient
-from weir.proxy.engines.watch import EngineWatch
+from weir.proxy.engines.watch import EngineWatch, ended
 from weir.proxy.errors import UpstreamNotReached
 from weir.proxy.http.admission import Admission
 from weir.proxy.http.http_protocol import BoundedHttp
@@ -119,7 +119,7 @@ class Proxy:
             sink=self.sink,
             intents=self.log.intents,
             catalog=self.catalog,
-            on_trouble=self._on_trouble,
+            on_trouble=lambda: self.engines.nudge(),
         )
 
     def _open_control(self, served: Served, parts: Parts) -> None:
@@ -142,6 +142,7 @@ class Proxy:
             folder=self.peers.folder,
             period_s=config.engine_check_s,
             assumed_version=config.assumed_version,
+            ask_watcher=lambda: self.gates.notify_workers("/weir/worker/check_engines"),
         )
         control = Control(
             key=self.control_key,
@@ -150,7 +151,7 @@ class Proxy:
             catalog=self.catalog,
             sessions=parts.sessions,
             is_ready=self.is_ready,
-            check_engines=self.engines.nudge,
+            check_engines=self._check_engines,
             has_in_flight=self.retries.has_in_flight,
             group_of=self.lookup.group_of,
         )
@@ -252,11 +253,10 @@ class Proxy:
             else:
                 return
 
-    def _on_trouble(self) -> None:
-        """An engine failed a call: the worker that watches the engines checks them now."""
-        self.engines.nudge()
-        if self._has_engines and not self.engines.watches and not self._background:
-            self._run_aside(self.gates.notify_workers("/weir/worker/check_engines"))
+    async def _check_engines(self) -> None:
+        """Another worker was failed by an engine: returns once they are checked, where this is the one that does."""
+        if self.engines.watches:
+            await ended(self.engines.nudge())
 
     def _run_aside(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

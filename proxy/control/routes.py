@@ -61,7 +61,7 @@ def control_app(control: Control) -> FastAPI:
 
     @app.post("/weir/worker/check_engines", dependencies=locked)
     async def check_engines() -> dict[str, Any]:
-        control.check_engines()
+        await control.check_engines()
         return {}
 
     _add_gate(app, control.gates, locked)

@@ -35,7 +35,7 @@ class Control:
         catalog: Catalog,
         sessions: SessionBook,
         is_ready: Callable[[], Awaitable[bool]],
-        check_engines: Callable[[], None],
+        check_engines: Callable[[], Awaitable[None]],
         has_in_flight: Callable[[str], bool],
         group_of: Callable[[str], Awaitable[str | None]],
     ) -> None:

@@ -6,6 +6,7 @@ it answers and does not report an older version than the current one, and one th
 loaded the current one; while the gate is not open nothing is done,
 because weights are being exchanged; engines out of rotation are kept in a file, with reasons, for the next watcher. Of
 engines that a living controller decides about (`weir train`), dead ones are taken out and nothing else is done.
+Calls that were lost wait for the next check (`nudge`); it takes dead engines out before it loads weights into others.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -30,6 +31,7 @@ from weir.store.catalog.devices.switches import AsleepEngine, asleep_engines, wa
 from weir.store.log.writer import lock_file
 from weir.store.version_forms import loaded_by_engines
 
+CHECK_LIMIT_S = 5.0  # that a call waits for a check; weights may be loading, and no check begins meanwhile
 SILENT_CHECKS = 3  # without an answer, until an engine counts as dead: it may only be slow
 LOAD_LIMIT_S = 300.0
 LOAD_RETRY_S = 30.0  # between two attempts to load weights into one engine
@@ -58,7 +60,9 @@ class EngineWatch:
         folder: Path,
         period_s: float,
         assumed_version: int | None = None,
+        ask_watcher: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`ask_watcher` has the process that watches, where that is another one, check now; returns when it has."""
         name = "".join(c if c.isalnum() else "-" for c in rotation.router_url)
         self._rotation = rotation
         self._gate = gate
@@ -73,11 +77,14 @@ class EngineWatch:
         self._remarked: str | None = None
         self._load_after: dict[str, float] = {}
         self._taken: dict[tuple[str, str | None], set[str]] = {}  # of engines and processes: memory taken again so far
+        self._ask_watcher = ask_watcher
         self._nudged = asyncio.Event()
+        self._check = self._next_check = _new_future(done=True)  # done where none runs, or none will
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start watching in the background."""
+        self._next_check = _new_future()
         self._task = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
@@ -87,14 +94,20 @@ class EngineWatch:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
             self._task = None
+        for check in (self._check, self._next_check):
+            _finish(check)
         await self._rotation.close()
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
 
-    def nudge(self) -> None:
-        """Check the engines now, because one failed a call."""
+    def nudge(self) -> asyncio.Future[None]:
+        """Check the engines now, because one failed a call; done once that check has taken the dead ones out.
+
+        See `ended`. Done at once where nothing is watched.
+        """
         self._nudged.set()
+        return self._next_check
 
     def leave_out(self, engines: _Out) -> None:
         """A publish left these engines paused, for these reasons; they are to load the current weights first."""
@@ -115,14 +128,19 @@ class EngineWatch:
 
     async def _watch(self) -> None:
         while True:
-            if self._leads():
-                try:
-                    await self.check()
-                except RouterFailed as error:
-                    logger.info("the engines were not checked: %s", error)
-                except Exception:  # the edge of this task, which must continue
-                    logger.exception("the check of the engines failed")
+            self._check, self._next_check = self._next_check, _new_future()
+            was_nudged = self._nudged.is_set()
             self._nudged.clear()
+            try:
+                if self._leads():
+                    await self.check()
+                elif was_nudged and self._ask_watcher is not None:
+                    await self._ask_watcher()
+            except RouterFailed as error:
+                logger.info("the engines were not checked: %s", error)
+            except Exception:  # the edge of this task, which must continue
+                logger.exception("the check of the engines failed")
+            _finish(self._check)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._nudged.wait(), self._period_s)
 
@@ -140,7 +158,7 @@ class EngineWatch:
         controlled = await asyncio.to_thread(controlled_engines, self._catalog)
         asleep = await asyncio.to_thread(asleep_engines, self._catalog)
         self._forget_taken(asleep)
-        for engine, probe in probes.items():
+        for engine, probe in sorted(probes.items(), key=lambda probed: probed[1].liveness is Liveness.ALIVE):
             if not self._gate.is_open or self._gate.times_closed != times_closed:
                 return  # the probes are from before an update
             if engine in controlled:
@@ -229,6 +247,7 @@ class EngineWatch:
     async def _load(self, engine: str, current: Current, *, mark: str = "", asleep: AsleepEngine | None = None) -> None:
         if current.folder is None or time.monotonic() < self._load_after.get(engine, 0.0):
             return
+        _finish(self._check)  # the dead came first, and this takes long
         taken = self._taken.setdefault((engine, asleep.process), set()) if asleep is not None else set()
         try:
             await self._rotation.load(engine, current.folder, current.version, LOAD_LIMIT_S, asleep=asleep, taken=taken)
@@ -257,6 +276,23 @@ class EngineWatch:
             with contextlib.suppress(BlockingIOError):
                 self._lock_fd = lock_file(self._lock_path)
         return self._lock_fd is not None
+
+
+async def ended(check: asyncio.Future[None]) -> None:
+    """Return once a check of the engines has ended, or has taken too long."""
+    await asyncio.wait([check], timeout=CHECK_LIMIT_S)
+
+
+def _new_future(*, done: bool = False) -> asyncio.Future[None]:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    if done:
+        future.set_result(None)
+    return future
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def is_older(version: str | None, current: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from types import TracebackType
 
@@ -10,6 +11,7 @@ from weir.proxy.engines.departures import Departures
 from weir.proxy.engines.fair_queue import Ticket
 from weir.proxy.engines.gate import Gate
 from weir.proxy.engines.versions import EngineVersions, Served
+from weir.proxy.engines.watch import ended
 from weir.proxy.errors import CallError, UpstreamLost, UpstreamNotTaken
 from weir.proxy.metrics import Metrics
 from weir.proxy.pipeline.attempts import Attempts
@@ -27,12 +29,12 @@ class Dispatch:
         departures: Departures,
         metrics: Metrics,
         *,
-        on_trouble: Callable[[], None],
+        on_trouble: Callable[[], asyncio.Future[None]],
         lost_retries: int,
         intents: Intents,
         versions: EngineVersions | None = None,
     ) -> None:
-        """`on_trouble` is called when an engine failed a call; `versions` where answers do not name their weights."""
+        """`on_trouble` has the engines checked (see `ended`); `versions` where answers do not name their weights."""
         self.gate = gate
         self.departures = departures
         self.versions = versions
@@ -65,12 +67,16 @@ class Dispatch:
         if call.membership.serves:
             self._metrics.serve_hold_seconds.observe(waited_us / 1e6)
 
-    def pause_after(self, error: UpstreamNotTaken | UpstreamLost, attempts: Attempts) -> float:
-        """Count the trouble and report it; seconds to wait before the next attempt, or what `Attempts` raises."""
+    async def wait_after(self, error: UpstreamNotTaken | UpstreamLost, attempts: Attempts) -> None:
+        """Count the trouble, report it, and wait before the next attempt. Raises what `Attempts` raises.
+
+        A lost call also waits until the engines were checked: the router would send it to the dead one again.
+        """
         self._metrics.upstream_errors.labels(kind=type(error).__name__).inc()
-        if self.gate.is_open:
-            self._on_trouble()
-        return attempts.pause_after(error)
+        check = self._on_trouble() if self.gate.is_open else None
+        await asyncio.sleep(attempts.pause_after(error))
+        if check is not None and isinstance(error, UpstreamLost):
+            await ended(check)
 
 
 class Flight:

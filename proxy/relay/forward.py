@@ -52,10 +52,9 @@ class Forwarding:
                     if response.status != 503 or dispatch.gate.is_open:
                         await self._answering.answer(exchange, call, response)
                         return
-                pause_s = 0.0
+                await asyncio.sleep(0)
             except (UpstreamNotTaken, UpstreamLost) as error:
-                pause_s = dispatch.pause_after(error, attempts)
-            await asyncio.sleep(pause_s)
+                await dispatch.wait_after(error, attempts)
 
     async def pass_on(self, exchange: Exchange, route: str, body: bytes) -> None:
         """Relay a request that is no call (models, counting tokens), unrecorded. Raises `Unavailable`."""

@@ -58,15 +58,14 @@ class Generation:
                     async for num_new in piece:
                         yield num_new
             except (UpstreamNotTaken, UpstreamLost) as error:
-                pause_s = dispatch.pause_after(error, attempts)
+                await dispatch.wait_after(error, attempts)
             else:
                 if not _was_cut(call):
                     return
-                pause_s = attempts.pause_after_abort(progressed=len(call.capture.ids) > had)
+                await asyncio.sleep(attempts.pause_after_abort(progressed=len(call.capture.ids) > had))
             if len(call.capture.ids) >= call.max_new_tokens:
                 call.capture.finish = Finish(type="length")
                 return
-            await asyncio.sleep(pause_s)
 
     async def _piece(self, call: Call) -> AsyncGenerator[int, None]:
         """Send the call once, from where it stands."""

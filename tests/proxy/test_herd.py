@@ -107,7 +107,7 @@ def test_a_host_that_accepts_connections_slowly_answers_relayed_calls_that_were_
     host.stop()
 
 
-def test_an_engine_that_dies_under_the_herd_costs_no_call(tiny_model_dir: Path, tmp_path: Path) -> None:
+def test_an_engine_that_dies_under_the_herd_costs_a_call_one_attempt(tiny_model_dir: Path, tmp_path: Path) -> None:
     dying, staying = (ScriptedEngine(lambda _: Script(ids=ids_of(ANSWER))).start() for _ in range(2))
 
     async def kill() -> None:
@@ -116,7 +116,7 @@ def test_an_engine_that_dies_under_the_herd_costs_no_call(tiny_model_dir: Path, 
 
     with (
         running_router([dying.url, staying.url], tmp_path) as router,
-        running_proxy(tmp_path / "store", tiny_model_dir, router.url, retry_backoff_s=0.1) as proxy,
+        running_proxy(tmp_path / "store", tiny_model_dir, router.url, lost_retries=1, retry_backoff_s=0.0) as proxy,
     ):
         assert asyncio.run(herd(proxy, 600, kill)) == {"answered": 600}
         assert proxy.control("GET", "/weir/state").json()["refused_by_upstream"] > 0
@@ -129,11 +129,15 @@ def test_a_router_that_restarts_under_the_herd_costs_no_call(
     engine: ScriptedEngine, tiny_model_dir: Path, tmp_path: Path
 ) -> None:
     port = find_free_port()
-    restarted = threading.Event()
+    stopped, restarted = threading.Event(), threading.Event()
+    engine.script = lambda _: Script(ids=ids_of(ANSWER), cut=None if stopped.is_set() else "wait")
 
     def restart() -> None:
-        engine.wait_arrived(20)
+        engine.wait_waiting(20)
+        router.process.kill()  # asked to end, it waits for the calls that the engine holds
         first.__exit__(None, None, None)
+        stopped.set()
+        engine.go_on()
         with running_router([engine.url], tmp_path, port=port):
             restarted.set()
             done.wait(120)

@@ -3,77 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
 from support_servers import find_free_port
+from support_watched import RouterAndEngine, sleeps, watched
 
 from weir.proxy.engines import watch as watching
-from weir.proxy.engines.gate import Gate
-from weir.proxy.engines.router import RouterClient
 from weir.proxy.engines.watch import EngineWatch
-from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.devices.switches import AsleepEngine, asleep_engines, let_go, put_to_sleep
-from weir.store.config import StoreConfig
-
-
-class RouterAndEngine:
-    """A router with one engine in rotation, and an engine, at one address."""
-
-    def __init__(self) -> None:
-        self.inside: list[str] = []
-        self.took: list[list[str]] = []
-        self.loads = True
-
-    async def answer(self, request: web.Request) -> web.Response:
-        body = json.loads(await request.read() or b"{}")
-        answered: dict[str, Any] = {}
-        if request.path.startswith("/workers/"):
-            self.inside.clear()
-        elif request.path == "/workers":
-            answered = {"workers": [{"url": url} for url in self.inside]}
-        elif request.path == "/server_info":
-            answered = {"startup_time": "1"}
-        elif request.path == "/model_info":
-            answered = {"weight_version": "0"}
-        elif request.path == "/resume_memory_occupation":
-            self.took.append(body["tags"])
-        elif request.path == "/update_weights_from_disk":
-            answered = {"success": self.loads}
-        return web.json_response(answered)
-
-
-@asynccontextmanager
-async def watched(both: RouterAndEngine, folder: Path) -> AsyncIterator[tuple[EngineWatch, Catalog, str]]:
-    """The watch over them, its catalog, and their address."""
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", both.answer)
-    catalog = Catalog.open(StoreConfig(root=folder))
-    async with TestServer(app) as server:
-        url = str(server.make_url("")).rstrip("/")
-        watch = EngineWatch(
-            RouterClient(url), Gate(60.0), catalog, announced=lambda: None, folder=folder, period_s=60.0
-        )
-        try:
-            yield watch, catalog, url
-        finally:
-            await watch.close()
-            catalog.close()
-
-
-def sleeps(catalog: Catalog, url: str) -> None:
-    """Note that an engine fell asleep, for training that is gone."""
-    held = 2**62  # until it is let go
-    put_to_sleep(
-        catalog,
-        AsleepEngine(url=url, member="gpu", process="1", model_path="/m", weight_version="0", held_until_us=held),
-    )
+from weir.store.catalog.devices.switches import asleep_engines, let_go
 
 
 def test_a_dead_engine_that_slept_leaves_the_rotation_once_its_trainer_is_gone(tmp_path: Path) -> None:

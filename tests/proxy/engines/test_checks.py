@@ -1,0 +1,66 @@
+"""Whoever lost a call learns when the engines were checked, so that the call does not meet the dead one again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from support_servers import find_free_port
+from support_watched import RouterAndEngine, sleeps, watched
+
+from weir.proxy.engines import watch as watching
+from weir.proxy.engines.gate import Gate
+from weir.proxy.engines.router import RouterClient
+from weir.proxy.engines.watch import EngineWatch, ended
+from weir.store.catalog.devices.switches import let_go
+
+
+def test_a_process_that_does_not_watch_waits_for_the_check_of_the_one_that_does(tmp_path: Path) -> None:
+    async def run() -> None:
+        both = RouterAndEngine()
+        async with watched(both, tmp_path) as (watch, catalog, url):
+            watch.start()
+            await ended(watch.nudge())
+            assert watch.watches
+
+            async def ask() -> None:
+                await ended(watch.nudge())
+
+            other = EngineWatch(
+                *(RouterClient(url), Gate(60.0), catalog, lambda: None, tmp_path, 60.0), ask_watcher=ask
+            )
+            other.start()
+            both.inside = [f"http://127.0.0.1:{find_free_port()}"]
+            while both.inside:  # a probe on a slow machine may be silence, which counts after three
+                await ended(other.nudge())
+            assert not other.watches
+            await other.close()
+            assert other.nudge().done(), "nothing is checked any more, so nobody may wait for it"
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_check_that_loads_weights_has_taken_dead_engines_out_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "SILENT_CHECKS", 1)  # on a slow machine a refusal may come late
+
+    async def run() -> None:
+        both = RouterAndEngine()
+        async with watched(both, tmp_path) as (watch, catalog, url):
+            sleeps(catalog, url)
+            let_go(catalog, "gpu")
+            both.may_load.clear()
+            both.inside = [url, f"http://127.0.0.2:{find_free_port()}"]  # nobody listens there
+            watch.start()
+            loading = asyncio.create_task(both.loading.wait())
+            while not loading.done():
+                check = watch.nudge()
+                await asyncio.wait([loading], timeout=3)
+            await ended(check)
+            assert not both.may_load.is_set()
+            assert not both.inside, "the dead one was still in rotation"
+            both.may_load.set()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
