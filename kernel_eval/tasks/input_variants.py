@@ -2,7 +2,8 @@
 
 The task's own draw often needs only a part of the function: all values of `torch.rand` are positive, small, and of one
 scale. Other kinds of draws need the rest of it (`input_draws.py` makes them). If a size can be changed in the task's
-module, one call gets inputs of another size. Which call gets which variant follows from a secret seed. Pure; no torch.
+module, one call gets inputs of another size, and one more of a size that torch's own tests have, if no block divides
+the task's. Which call gets which variant follows from a secret seed. Pure; no torch.
 """
 
 from __future__ import annotations
@@ -42,16 +43,24 @@ class Draw(StrEnum):
     INFINITE = "infinite"  # with infinities only
 
 
+class Size(NamedTuple):
+    """A size in a task's module, by name, and the value that it has for one call."""
+
+    name: str
+    value: int
+
+
 class Variant(NamedTuple):
     """The change of one call's inputs relative to the result of `get_inputs`.
 
-    `size_seed` asks for another size; `size` is the one that was taken. `integers`: integers and booleans were drawn
-    anew too.
+    `size_seed` asks for another size, with `any_size` for one that torch's own tests have; `size` is the one that was
+    taken. `integers`: integers and booleans were drawn anew too.
     """
 
     draw: Draw = Draw.DECLARED
     size_seed: int | None = None
-    size: int | None = None
+    any_size: bool = False
+    size: Size | None = None
     integers: bool = False
 
 
@@ -61,14 +70,18 @@ HARDEST = Variant(Draw.MIXED)
 MILDER = (Draw.MILD, Draw.NORMAL, Draw.BOUNDED, Draw.POSITIVE, Draw.UNIT, Draw.NEGATED, Draw.SCALED)
 # What is tried before a mixed draw, where the task names functions of special values, such as isnan.
 SPECIAL = (Draw.SPECIAL, Draw.NANS, Draw.INFINITE)
+_TESTED = (1, 3, 5, 10, 20)  # XS, S, M and L of OpInfo
 _OTHERS = (Draw.WIDE, Draw.NEAR_ONE, Draw.SPARSE, Draw.OFFSET, Draw.NEGATED, Draw.DECLARED, Draw.MIXED)
 
 
-def plan(num_calls: int, relaxed: frozenset[str], seed: int, *, few_rows: bool = False) -> list[Variant]:
+def plan(
+    num_calls: int, relaxed: frozenset[str], seed: int, *, few_rows: bool = False, any_size: bool = False
+) -> list[Variant]:
     """One variant for each call: the first plain, the second mixed, the others in an unpredictable order.
 
     With three calls or more, one of them has another size, unless the task relaxes that. `few_rows`: one call has tiny
-    values only, since a mixed draw holds no row of them.
+    values only, since a mixed draw holds no row of them. `any_size`: there is one more call, of a size that torch's own
+    tests have.
     """
     generator = random.Random(seed)
     if "varied_inputs" in relaxed:
@@ -83,6 +96,9 @@ def plan(num_calls: int, relaxed: frozenset[str], seed: int, *, few_rows: bool =
     variants = [Variant(draw) for draw in draws]
     if num_calls > 2 and "varied_shapes" not in relaxed:
         variants[2] = variants[2]._replace(size_seed=generator.getrandbits(63))
+    if any_size and "varied_shapes" not in relaxed:
+        draw = Draw.DECLARED if "varied_inputs" in relaxed else Draw.MIXED
+        variants.append(Variant(draw, size_seed=generator.getrandbits(63), any_size=True))
     others_calls = variants[1:]
     generator.shuffle(others_calls)
     return variants[:1] + others_calls
@@ -100,4 +116,16 @@ def other_sizes(size: int, seed: int) -> list[int]:
     else:
         sizes = [multiple for multiple in range(unit, size, unit) if 4 * multiple >= size] or [size // 2]
     random.Random(seed).shuffle(sizes)
+    return sizes[:3]
+
+
+def opinfo_sizes(size: int, seed: int) -> list[int]:
+    """Sizes to try in place of one that a kernel masks, in an unpredictable order: those of OpInfo, and odd ones.
+
+    None is empty: a launch of no program is no launch, and no kernel has a block for a row of no elements.
+    """
+    generator = random.Random(seed)
+    some_odd = generator.randrange(size // 2 | 1, size + 1, 2)
+    sizes = sorted({other for other in (*_TESTED, size - 1, some_odd) if 0 < other < size})
+    generator.shuffle(sizes)
     return sizes[:3]

@@ -31,14 +31,21 @@ from weir.kernel_eval.tasks.edge_points import PointwiseWatch
 from weir.kernel_eval.tasks.errors import InvalidReference, OutOfMemory, UnsupportedReference, described
 from weir.kernel_eval.tasks.hardener import ROUNDINGS, Hardener
 from weir.kernel_eval.tasks.input_draws import redrawn
-from weir.kernel_eval.tasks.input_variants import MILDER, PLAIN, SPECIAL, Draw, Variant, other_sizes
+from weir.kernel_eval.tasks.input_variants import MILDER, PLAIN, SPECIAL, Draw, Size, Variant, opinfo_sizes, other_sizes
 from weir.kernel_eval.tasks.integer_draws import MANY_DRAWS, NUM_DRAWS, SMALL, Integers, observed
 from weir.kernel_eval.tasks.rounding import RoundedOperators, in_float64, nudged
 from weir.kernel_eval.tasks.rows import MANY, rows
 from weir.kernel_eval.tasks.seeds import seed_everything
 from weir.kernel_eval.tasks.step_limit import time_limit
 from weir.kernel_eval.tasks.supported import check_supported
-from weir.kernel_eval.tasks.task_source import SET_BOUNDS, decides, free_size, harder_than_mixed, names_in
+from weir.kernel_eval.tasks.task_source import (
+    SET_BOUNDS,
+    decides,
+    free_size,
+    harder_than_mixed,
+    names_in,
+    undivided_size,
+)
 
 _LOOKED_AT = (Draw.DECLARED, Draw.HARD)
 _NUM_LOOKED_AT = 3  # draws of a kind, whose decisions are looked at
@@ -46,6 +53,7 @@ _OTHER_SEED = 20_261  # of weights, which no evaluation has but by chance
 _NO_MEMORY = "can't allocate memory"  # in the text of torch's error
 _TOO_MUCH = "needs more memory than kernel_eval.task_memory_bytes allows; make its sizes smaller"
 _FEW_ROWS = 4
+_FLAT_BLOCK = 256
 _PIECE = 1 << 20  # elements that are looked at together
 
 
@@ -72,13 +80,14 @@ class Reference:
         self._get_inputs = _callable(module, "get_inputs")
         self._get_init_inputs = getattr(module, "get_init_inputs", list)
         self._size = free_size(source, vars(module))
+        self._undivided_size = undivided_size(source, vars(module))
         self._harder = harder_than_mixed(source)
         self._sets_bounds = bool(names_in(source) & SET_BOUNDS)
         self._decides_beyond: bool | None = None
         self._gives_specials: bool | None = None
         self._pointwise: PointwiseWatch | None = None
         self._few_rows: bool | None = None
-        self._known_integers: dict[int | None, list[Integers]] = {}
+        self._known_integers: dict[Size | None, list[Integers]] = {}
         self._fixed: frozenset[str] | None = None
         self._hardener = Hardener(self, source)
 
@@ -195,6 +204,17 @@ class Reference:
         """Whether all operators of Model work value by value; found out once."""
         return self._watched(model).is_pointwise
 
+    def takes_any_size(self, model: Any) -> bool:
+        """Whether a size can be changed to any other, of a task that works value by value or is one operator.
+
+        It cannot be where blocks of a flat input may need no mask at the task's own size, and would at others.
+        """
+        if self._undivided_size is None or not (self.works_by_value(model) or self._watched(model).num_operators == 1):
+            return False
+        largest = max((t.numel() for t in tree_leaves(self.inputs(0)) if isinstance(t, torch.Tensor)), default=0)
+        is_odd = self._get_inputs.__globals__[self._undivided_size] % 2  # what divides the whole divides the rest
+        return bool(largest % _FLAT_BLOCK or is_odd)
+
     def has_few_rows(self, model: Any) -> bool:
         """Whether the largest input has so few rows that all of them hold what a mixed draw does."""
         if self._few_rows is None:
@@ -205,7 +225,7 @@ class Reference:
         return self._few_rows
 
     def _within_borders(
-        self, model: Any, inputs: list[Any], expected: Expected, seed: int, size: int | None
+        self, model: Any, inputs: list[Any], expected: Expected, seed: int, size: Size | None
     ) -> tuple[list[Any], Expected]:
         """Inputs of a function that works value by value, with the task's own where no two ways agree, and the answer.
 
@@ -246,13 +266,19 @@ class Reference:
         elif harder and self._watched(model).num_operators == 1:
             harder = (*harder[:-1], Draw.POINTS, harder[-1])  # the last is a hard draw
         milder = () if variant.draw is Draw.DECLARED else tuple(draw for draw in MILDER if draw is not variant.draw)
-        if variant.size_seed is not None and self._size is not None:
-            for size in other_sizes(self._get_inputs.__globals__[self._size], variant.size_seed):
-                for draw in (*harder, variant.draw, *milder, Draw.DECLARED):
-                    yield from self._with_integers(Variant(draw, size=size))
+        for size in self._sizes(variant):
+            for draw in (*harder, variant.draw, *milder, Draw.DECLARED):
+                yield from self._with_integers(Variant(draw, size=size))
         for draw in (*harder, variant.draw, *milder):
             if draw is not Draw.DECLARED:
                 yield from self._with_integers(Variant(draw))
+
+    def _sizes(self, variant: Variant) -> list[Size]:
+        name = self._undivided_size if variant.any_size else self._size
+        if variant.size_seed is None or name is None:
+            return []
+        choose = opinfo_sizes if variant.any_size else other_sizes
+        return [Size(name, size) for size in choose(self._get_inputs.__globals__[name], variant.size_seed)]
 
     def _with_integers(self, variant: Variant) -> Iterator[Variant]:
         """The variant with integers drawn anew, if the task has some and they may be; then without."""
@@ -260,7 +286,7 @@ class Reference:
             yield variant._replace(integers=True)
         yield variant
 
-    def integers(self, size: int | None) -> list[Integers]:
+    def integers(self, size: Size | None) -> list[Integers]:
         """What the task's own draws at a size show about its integers and booleans; known once for each size."""
         if size not in self._known_integers:
             draws: list[list[torch.Tensor]] = []
@@ -323,16 +349,16 @@ class Reference:
                 outcomes |= decisions.outcomes
         return outcomes
 
-    def _sized_inputs(self, seed: int, size: int | None) -> list[Any]:
-        if size is None or self._size is None:
+    def _sized_inputs(self, seed: int, size: Size | None) -> list[Any]:
+        if size is None:
             return self.inputs(seed)
         names = self._get_inputs.__globals__
-        before = names[self._size]
-        names[self._size] = size
+        before = names[size.name]
+        names[size.name] = size.value
         try:
             return self.inputs(seed)
         finally:
-            names[self._size] = before
+            names[size.name] = before
 
     def expected(self, model: Any, inputs: list[Any]) -> Expected:
         """Run the model on a copy of the inputs, in their own precision. Raises `InvalidReference`."""

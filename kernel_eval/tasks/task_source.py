@@ -107,11 +107,24 @@ def _compares(source: str, orders: tuple[type[ast.cmpop], ...] = _ORDERS) -> boo
 
 def free_size(source: str, names: dict[str, Any]) -> str | None:
     """The largest even size in the module that only `get_inputs` reads, so that it can be changed; None if none."""
+    sizes = _free_sizes(source, names)
+    return _largest({name: size for name, size in sizes.items() if size >= 4 and size % 2 == 0})
+
+
+def undivided_size(source: str, names: dict[str, Any]) -> str | None:
+    """The largest of these sizes that no block of 16 divides: kernels need a mask there, which cuts off any size."""
+    return _largest({name: size for name, size in _free_sizes(source, names).items() if size >= 4 and size % 16})
+
+
+def _free_sizes(source: str, names: dict[str, Any]) -> dict[str, int]:
     used: dict[bool, set[str]] = {True: set(), False: set()}
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             reads = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
             used[node.name == "get_inputs"] |= reads
     sizes = {n: names.get(n) for n in used[True] - used[False]}
-    even = {name: size for name, size in sizes.items() if type(size) is int and size >= 4 and size % 2 == 0}
-    return max(even, key=lambda name: (even[name], name)) if even else None
+    return {name: size for name, size in sizes.items() if type(size) is int}
+
+
+def _largest(sizes: dict[str, int]) -> str | None:
+    return max(sizes, key=lambda name: (sizes[name], name)) if sizes else None

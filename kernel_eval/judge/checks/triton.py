@@ -178,10 +178,12 @@ class _Attempt:
         draws: dict[str, int] = self.details.setdefault(
             "inputs", {}
         )  # a task that takes only its own is tried less hard
-        few_rows = self._reference.has_few_rows(subjects[-1].model)
-        variants = plan(num_trials, self._relaxed, derive_seed(job.secret, "variants"), few_rows=few_rows)
+        model = subjects[-1].model
+        few_rows, any_size = self._reference.has_few_rows(model), self._reference.takes_any_size(model)
+        seed = derive_seed(job.secret, "variants")
+        variants = plan(num_trials, self._relaxed, seed, few_rows=few_rows, any_size=any_size)
         questions = Questions(self._reference, job.secret, variants, subjects, self._far)
-        for trial in range(num_trials):
+        for trial in range(len(variants)):
             drawn = self._try_one(recording, trials, questions, init_arguments, trial)
             draws[drawn.draw.value] = draws.get(drawn.draw.value, 0) + 1
         trials.begin_end()

@@ -54,14 +54,20 @@ def stated(source: str) -> dict[str, Any]:
 
 
 def task_and_candidate(source: str) -> tuple[str, str]:
-    """The two parts of an honest file."""
+    """The two parts of an honest file. Sizes of the module that `get_inputs` reads belong to the task."""
     lines = source.splitlines(keepends=True)
+    body = ast.parse(source).body
+    given = [node for node in body if getattr(node, "name", None) == "get_inputs"]
+    read = {node.id for part in given for node in ast.walk(part) if isinstance(node, ast.Name)}
     task: list[str] = ["import torch\n"]
     candidate: list[str] = []
-    for node in ast.parse(source).body:
+    for node in body:
+        is_size = isinstance(node, ast.Assign) and any(
+            getattr(n, "id", None) in read for n in ast.walk(node.targets[0])
+        )
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         text = "".join(lines[first - 1 : node.end_lineno]) + "\n"
-        (task if getattr(node, "name", None) in _TASK_NAMES else candidate).append(text)
+        (task if is_size or getattr(node, "name", None) in _TASK_NAMES else candidate).append(text)
     return "".join(task), "".join(candidate)
 
 

@@ -8,9 +8,18 @@ import pytest
 import torch
 
 from weir.kernel_eval.tasks.input_draws import redrawn
-from weir.kernel_eval.tasks.input_variants import HARDEST, PLAIN, SPECIAL, Draw, Variant, other_sizes, plan
+from weir.kernel_eval.tasks.input_variants import (
+    HARDEST,
+    PLAIN,
+    SPECIAL,
+    Draw,
+    Variant,
+    opinfo_sizes,
+    other_sizes,
+    plan,
+)
 from weir.kernel_eval.tasks.reference import Reference
-from weir.kernel_eval.tasks.task_source import free_size, harder_than_mixed
+from weir.kernel_eval.tasks.task_source import free_size, harder_than_mixed, undivided_size
 
 NONE: frozenset[str] = frozenset()
 SIZED = """
@@ -134,8 +143,8 @@ def test_a_size_can_be_changed_where_only_the_inputs_depend_on_it() -> None:
     sizes = set()
     for seed in range(8):
         inputs, expected, variant = reference.question(model, 1, Variant(size_seed=seed))
-        assert inputs[0].shape == expected.outputs[0].shape == (8, variant.size)
-        sizes.add(variant.size)
+        assert inputs[0].shape == expected.outputs[0].shape == (8, variant.size.value)
+        sizes.add(variant.size.value)
     assert sizes == {16, 32}
     assert reference.inputs(1)[0].shape == (8, 64)
 
@@ -147,6 +156,58 @@ def test_other_sizes_keep_the_divisibility_that_blocks_need() -> None:
             assert 0 < other < size
             assert other % unit == 0 or (other & -other) == other
     assert len({tuple(other_sizes(40, seed)) for seed in range(8)}) > 2
+
+
+def test_one_more_call_has_a_size_of_torchs_own_tests() -> None:
+    for relaxed, draw in ((NONE, Draw.MIXED), (frozenset({"varied_inputs"}), Draw.DECLARED)):
+        (more,) = (variant for variant in plan(5, relaxed, 3, any_size=True) if variant.any_size)
+        assert len(plan(5, relaxed, 3, any_size=True)) == 6
+        assert (more.draw, more.size_seed is None) == (draw, False)
+    assert len(plan(5, frozenset({"varied_shapes"}), 3, any_size=True)) == 5
+    for size in (4, 5, 100, 1001):
+        found = {other for seed in range(60) for other in opinfo_sizes(size, seed)}
+        assert found >= {1, 3, size - 1} - {size}
+        assert min(found) > 0 and max(found) < size and any(other % 2 for other in found)
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "taken"),
+    [
+        ("x.softmax(-1)", (8, 100), True),  # one operator
+        ("x.tanh() * x.sigmoid()", (8, 100), True),  # works value by value
+        ("x.softmax(-1) * 2", (8, 100), False),
+        ("x.softmax(-1)", (8, 64), False),  # kernels may have blocks of 64, without a mask
+        ("x.tanh()", (512, 100), False),  # and of 512 over all elements
+        ("x.tanh()", (30, 512), False),
+        ("x.tanh()", (31, 512), True),  # these divide any number of rows
+    ],
+)
+def test_any_size_is_taken_where_a_kernel_needs_a_mask_anyhow(
+    function: str, shape: tuple[int, int], taken: bool
+) -> None:
+    source = SIZED.replace("FUNCTION", function).replace("8, 64", f"{shape[0]}, {shape[1]}")
+    reference = Reference(source.replace("[features]", "[]"), 5.0)
+    model = reference.build([], 1)
+    assert reference.takes_any_size(model) is taken
+    if taken:
+        sizes = {
+            reference.question(model, seed, Variant(Draw.MIXED, seed, any_size=True))[1].outputs[0].shape
+            for seed in range(8)
+        }
+        assert any(rows % 2 or columns % 2 for rows, columns in sizes)
+        assert shape not in sizes
+
+
+def test_a_size_that_a_task_refuses_is_not_taken() -> None:
+    assert undivided_size(SIZED, {"batch": 100, "features": 64}) == "batch"
+    assert undivided_size(SIZED, {"batch": 32, "features": 64}) is None
+    source = SIZED.replace("FUNCTION", "x.unflatten(1, (-1, 20)).amax(-1)").replace("8, 64", "8, 100")
+    reference = Reference(source.replace("[features]", "[]"), 5.0)
+    model = reference.build([], 1)
+    for seed in range(8):
+        inputs, _, variant = reference.question(model, seed, Variant(Draw.MIXED, seed, any_size=True))
+        assert inputs[0].shape[1] in (20, 100)
+        assert variant.size is None or variant.size.value == 20
 
 
 def test_inputs_are_milder_where_the_task_has_no_finite_answer_to_the_others() -> None:
