@@ -34,7 +34,7 @@ from weir.kernel_eval.tasks.input_draws import redrawn
 from weir.kernel_eval.tasks.input_variants import MILDER, PLAIN, SPECIAL, Draw, Size, Variant, opinfo_sizes, other_sizes
 from weir.kernel_eval.tasks.integer_draws import MANY_DRAWS, NUM_DRAWS, SMALL, Integers, observed
 from weir.kernel_eval.tasks.rounding import RoundedOperators, in_float64, nudged
-from weir.kernel_eval.tasks.rows import MANY, rows
+from weir.kernel_eval.tasks.rows import MANY, needs_mask, num_rows, rows
 from weir.kernel_eval.tasks.seeds import seed_everything
 from weir.kernel_eval.tasks.step_limit import time_limit
 from weir.kernel_eval.tasks.supported import check_supported
@@ -52,8 +52,6 @@ _NUM_LOOKED_AT = 3  # draws of a kind, whose decisions are looked at
 _OTHER_SEED = 20_261  # of weights, which no evaluation has but by chance
 _NO_MEMORY = "can't allocate memory"  # in the text of torch's error
 _TOO_MUCH = "needs more memory than kernel_eval.task_memory_bytes allows; make its sizes smaller"
-_FEW_ROWS = 4
-_FLAT_BLOCK = 256
 _PIECE = 1 << 20  # elements that are looked at together
 
 
@@ -86,7 +84,7 @@ class Reference:
         self._decides_beyond: bool | None = None
         self._gives_specials: bool | None = None
         self._pointwise: PointwiseWatch | None = None
-        self._few_rows: bool | None = None
+        self._num_rows: float | None = None
         self._known_integers: dict[Size | None, list[Integers]] = {}
         self._fixed: frozenset[str] | None = None
         self._hardener = Hardener(self, source)
@@ -205,24 +203,16 @@ class Reference:
         return self._watched(model).is_pointwise
 
     def takes_any_size(self, model: Any) -> bool:
-        """Whether a size can be changed to any other, of a task that works value by value or is one operator.
-
-        It cannot be where blocks of a flat input may need no mask at the task's own size, and would at others.
-        """
+        """Whether a size can be changed to any other, of a task that works value by value or is one operator."""
         if self._undivided_size is None or not (self.works_by_value(model) or self._watched(model).num_operators == 1):
             return False
-        largest = max((t.numel() for t in tree_leaves(self.inputs(0)) if isinstance(t, torch.Tensor)), default=0)
-        is_odd = self._get_inputs.__globals__[self._undivided_size] % 2  # what divides the whole divides the rest
-        return bool(largest % _FLAT_BLOCK or is_odd)
+        return needs_mask(self.inputs(0), self._get_inputs.__globals__[self._undivided_size])
 
-    def has_few_rows(self, model: Any) -> bool:
-        """Whether the largest input has so few rows that all of them hold what a mixed draw does."""
-        if self._few_rows is None:
-            given = [value for value in tree_leaves(self.inputs(0)) if num_floating(value) and value.dim()]
-            largest = max(given, key=torch.Tensor.numel, default=None)
-            few = largest is not None and largest.numel() < _FEW_ROWS * largest.shape[-1]
-            self._few_rows = few and not self.works_by_value(model)
-        return self._few_rows
+    def has_few_rows(self, model: Any, fewer_than: int = 4) -> bool:
+        """Whether the largest input has so few rows that a mixed draw has none for some kinds."""
+        if self._num_rows is None:
+            self._num_rows = num_rows(self.inputs(0))
+        return self._num_rows < fewer_than and not self.works_by_value(model)
 
     def _within_borders(
         self, model: Any, inputs: list[Any], expected: Expected, seed: int, size: Size | None
@@ -236,9 +226,9 @@ class Reference:
         if any(output.shape != shape or output.is_complex() for output in expected.outputs):
             return inputs, expected
         beyond = torch.zeros(shape, dtype=torch.bool, device=expected.outputs[0].device)
-        num_rows = max(1, _PIECE * shape[0] // max(1, shape.numel())) if shape else 1
-        for start in range(0, shape[0], num_rows) if shape else (0,):
-            at = slice(start, start + num_rows) if shape else ...
+        step = max(1, _PIECE * shape[0] // max(1, shape.numel())) if shape else 1
+        for start in range(0, shape[0], step) if shape else (0,):
+            at = slice(start, start + step) if shape else ...
             part = [part_of(value, shape, at) for value in inputs]
             beyond[at] = self._beyond(model, part, [output[at] for output in expected.outputs])
         if not bool(beyond.any()):
@@ -382,10 +372,10 @@ class Reference:
         num_elements = max(output.numel() for output in expected.outputs)
         if len(sizes) > 1 or num_elements < MANY or not (size := next(iter(sizes))):
             return whole
-        num_rows = max(1, _PIECE * size[0] // num_elements)
+        step = max(1, _PIECE * size[0] // num_elements)
         found: list[tuple[Any, list[Any]]] = []
-        for start in range(0, size[0], num_rows):
-            at = slice(start, start + num_rows)
+        for start in range(0, size[0], step):
+            at = slice(start, start + step)
             part = [rows(value, size[0], at) for value in inputs]
             try:
                 outputs = self._outputs(model, copy.deepcopy(part))

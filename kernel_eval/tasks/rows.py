@@ -5,10 +5,13 @@ Replaced ones are zeros, tiny, or of one sign; draws use torch's generator.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
+from weir.kernel_eval.tasks.answers import num_floating
 from weir.kernel_eval.tasks.input_draws import sums_to_one
 from weir.kernel_eval.tasks.places import extremes
 
@@ -18,11 +21,25 @@ _REPLACED_SHARE = 16  # one of so many rows is replaced
 _USUAL = 1e3  # a row so many times smaller than others is there because it is small
 _TINY_DIGITS = 3.0, 14.0  # after the point, before the first that is none: of the scale of tiny rows
 _LEAST_ROWS = 4  # of a tensor whose rows are replaced
+_FLAT_BLOCK = 256  # elements; blocks that are smaller have a mask
 
 
 def rows(value: Any, size: int, at: slice) -> Any:
     """Some rows of an argument that has so many; any other stays."""
     return value[at] if isinstance(value, torch.Tensor) and value.dim() and len(value) == size else value
+
+
+def num_rows(inputs: list[Any]) -> float:
+    """The rows of the largest input of floats; infinity without any."""
+    given = [value for value in tree_leaves(inputs) if num_floating(value) and value.dim()]
+    largest = max(given, key=torch.Tensor.numel, default=None)
+    return math.inf if largest is None or not largest.numel() else largest.numel() / largest.shape[-1]
+
+
+def needs_mask(inputs: list[Any], size: int) -> bool:
+    """Whether blocks of a flat input need a mask, or need none at any size: what divides the whole divides the rest."""
+    largest = max((value.numel() for value in tree_leaves(inputs) if isinstance(value, torch.Tensor)), default=0)
+    return bool(largest % _FLAT_BLOCK or size % 2)
 
 
 def every_nth(inputs: list[Any], outputs: list[torch.Tensor]) -> tuple[slice, list[Any]] | None:
