@@ -226,7 +226,8 @@ class _Check(ast.NodeVisitor):
         if node.id in self._own or (node.id in _BUILTINS and self._source.stands_for(node.id) is None):
             return
         if self._source.stands_for(node.id) is None and not self._source.is_known(node.id):
-            raise NotTriton(f"a kernel uses {node.id} (line {node.lineno}), which is neither Triton's nor a kernel")
+            what = f"a kernel uses {node.id} (line {node.lineno}), which is neither Triton's nor a kernel"
+            raise NotTriton(f"{what}: pass its value as a tl.constexpr")
         self._used.add(node.id)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:

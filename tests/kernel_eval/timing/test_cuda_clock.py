@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,19 @@ def test_a_summary_has_the_figures_that_were_computed_by_hand() -> None:
     assert (summary.p20_us, summary.p80_us) == pytest.approx((1.8, 4.2))
     assert summary.std_us == pytest.approx(2.5**0.5)
     assert summary.in_ms()["p80_ms"] == pytest.approx(0.0042)
+
+
+def test_a_device_waits_until_the_host_has_issued_a_call_and_no_longer_than_it_must() -> None:
+    wait_us = cuda_clock.next_wait_us(0.0, 1_300.0, was_late=True)
+    assert wait_us >= 1_300.0
+    assert cuda_clock.next_wait_us(wait_us, 1_300.0, was_late=False) == wait_us
+    for _ in range(100):
+        wait_us = cuda_clock.next_wait_us(wait_us, 60.0, was_late=False)
+    assert 60.0 <= wait_us < 200.0
+    for _ in range(20):
+        wait_us = cuda_clock.next_wait_us(wait_us, wait_us + 5.0, was_late=True)
+    assert wait_us == cuda_clock.MOST_WAIT_US
+    assert cuda_clock.next_wait_us(0.0, 10.0, was_late=False) == 0.0, "what the flush covers needs no wait"
 
 
 def test_one_call_has_no_deviation() -> None:
@@ -133,3 +147,14 @@ def test_work_on_another_stream_is_counted() -> None:
     plain = sampling.measure([lambda: clock.time_us(lambda: [torch.mm(x, x) for _ in range(20)])], 0, 20)[0]
     hidden = sampling.measure([lambda: clock.time_us(aside)], 0, 20)[0]
     assert hidden.median_us > 0.7 * plain.median_us
+
+
+@pytest.mark.gpu
+def test_what_the_host_takes_to_issue_a_call_is_not_its_time() -> None:
+    clock, buffer = cuda_clock.GpuClock(0), torch.empty(1 << 20, device="cuda")
+
+    def slow() -> None:
+        time.sleep(0.003)
+        buffer.zero_()
+
+    assert min(clock.time_us(slow) for _ in range(5)) < 500.0
