@@ -176,6 +176,10 @@ class FileRow:
     num_calls: int
     num_bytes: int
     created_us: int
+    first_us: int | None = None  # the first and the last beginning or end of its calls; None: not noted
+    last_us: int | None = None
+    version_low: int | None = None  # the weight versions of its tokens; None: not noted, or there is none
+    version_high: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

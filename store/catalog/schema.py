@@ -48,6 +48,10 @@ files = Table(
     Column("num_calls", Integer, nullable=False),
     Column("num_bytes", BigInteger, nullable=False),
     Column("created_us", BigInteger, nullable=False),
+    Column("first_us", BigInteger),  # the first and the last beginning or end of its calls; NULL: not noted
+    Column("last_us", BigInteger),
+    Column("version_low", BigInteger),  # the weight versions of its tokens; NULL: not noted, or there is none
+    Column("version_high", BigInteger),
 )
 
 file_sources = Table(

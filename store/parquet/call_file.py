@@ -15,6 +15,7 @@ from xxhash import xxh3_128_hexdigest
 from weir.store.catalog.rows import FileGroup, FileRow, FileSession
 from weir.store.config import StoreConfig
 from weir.store.disk import Disk, whole_file
+from weir.store.parquet.file_bounds import FileBounds
 from weir.store.parquet.files import CallFileWriter, sessions_of
 from weir.store.records.call_record import SCHEMA_VERSION
 from weir.store.shared.files import share_file
@@ -37,12 +38,14 @@ def write_call_file(
         return None
     groups: dict[str, FileGroup] = {}
     sessions: set[FileSession] = set()
+    bounds = FileBounds()
     disk.make_folder(config.data_dir)
     path = config.data_dir / f"{file_id}{SUFFIX}"
     with whole_file(disk, path) as file, CallFileWriter(file) as writer:
         for table in itertools.chain([first], filled):
             _add(groups, groups_of(table))
             sessions.update(sessions_of(table))
+            bounds.add(table)
             writer.write(table)
         num_bytes = writer.finish()
     row = FileRow(
@@ -52,6 +55,10 @@ def write_call_file(
         num_calls=sum(group.num_calls for group in groups.values()),
         num_bytes=num_bytes,
         created_us=created_us,
+        first_us=bounds.first_us,
+        last_us=bounds.last_us,
+        version_low=bounds.version_low,
+        version_high=bounds.version_high,
     )
     return row, list(groups.values()), list(sessions)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from weir.store.errors import QueryRefused, QueryStopped, StoreCorrupt, StoreError, StoreUnavailable
+from weir.store.query.left_out import leave_out, read_all
 from weir.store.query.sql.views import VIEWS
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def asking(connection: duckdb.DuckDBPyConnection, timeout_s: float | None = None
     finally:
         timer.cancel()
         _roll_back(connection)
+        _read_all(connection)
 
 
 @contextlib.contextmanager
@@ -92,8 +94,9 @@ def reading_files() -> Iterator[None]:
 
 
 def answer_rows(connection: duckdb.DuckDBPyConnection, query: str, parameters: Parameters) -> Answer:
-    """Run a query; rows have Python values, and times with a zone are in UTC without it, as in all views."""
+    """Run a query, while `asking`; rows have Python values, and times with a zone are in UTC, as in all views."""
     check_question(connection, query)
+    leave_out(connection, query, parameters)
     result = connection.execute(query, dict(parameters))
     if any(str(kind) == _WITH_ZONE for _, kind, *_ in result.description):
         connection.abort()
@@ -106,8 +109,9 @@ def answer_rows(connection: duckdb.DuckDBPyConnection, query: str, parameters: P
 
 
 def answer_batches(connection: duckdb.DuckDBPyConnection, query: str, parameters: Parameters) -> pa.RecordBatchReader:
-    """Run a query; its answer as Arrow batches, computed as they are read."""
+    """Run a query, while `asking`; its answer as Arrow batches, computed as they are read."""
     check_question(connection, query)
+    leave_out(connection, query, parameters)
     return connection.sql(query, params=dict(parameters)).to_arrow_reader(FETCH_ROWS)
 
 
@@ -166,6 +170,12 @@ def _roll_back(connection: duckdb.DuckDBPyConnection) -> None:
         if type(error) is not RuntimeError:
             raise
         _roll_back(connection)
+
+
+def _read_all(connection: duckdb.DuckDBPyConnection) -> None:
+    """The next question may need the files that this one left out."""
+    with contextlib.suppress(duckdb.ConnectionException):  # it was closed
+        read_all(connection)
 
 
 def _explained(text: str) -> str:

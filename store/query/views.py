@@ -22,6 +22,7 @@ from weir.store.catalog import schema as t
 from weir.store.config import StoreConfig
 from weir.store.parquet.columns import PLACE_COLUMNS, SCHEMA, call_table, missing_columns
 from weir.store.parquet.placement import Placement, place
+from weir.store.query.left_out import BOUNDS, FILES, files_sql
 from weir.store.query.question import reading_files
 from weir.store.query.ranged_files import RangedFiles, url_of
 from weir.store.query.snapshot import Rows, Snapshot, take_snapshot
@@ -62,6 +63,7 @@ def open_views(config: StoreConfig, tokenizer: Path | None = None) -> duckdb.Duc
     moved = {**snapshot.fileset.relinks, **placed.moved}
     _keep(connection, "relinks", _relinks_arrow(moved))
     sources = _sources(connection, config, snapshot)
+    _keep(connection, FILES, _files_arrow(snapshot, sources))
     calls = _calls_sql(sources, any_hot=bool(placed.fresh), any_moved=bool(moved))
     with reading_files():
         connection.execute(f"CREATE VIEW stored.calls AS {calls}")
@@ -112,11 +114,10 @@ def _calls_sql(sources: Mapping[int, Sequence[str]], any_hot: bool, any_moved: b
     whole = any(not missing_columns(schema_version) for schema_version in sources)
     parts = ["SELECT * FROM stored.hot"] if any_hot or not whole else []
     for schema_version, paths in sorted(sources.items()):
-        listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
         moves = "LEFT JOIN stored.relinks m ON m.call_id = f.call_id" if any_moved else ""
         missing = missing_columns(schema_version)
         columns = ", ".join(_column_sql(name, any_moved) for name in SCHEMA.names if name not in missing)
-        parts.append(f"SELECT {columns} FROM read_parquet([{listed}]) f {moves}")
+        parts.append(f"SELECT {columns} FROM read_parquet({files_sql(schema_version, paths)}) f {moves}")
     return " UNION ALL BY NAME ".join(parts)
 
 
@@ -155,6 +156,28 @@ def _catalog_arrow(table: sa.Table, rows: Rows) -> pa.Table:
         if column.name != SECRET_COLUMN:
             arrays[column.name] = pa.array(values, _arrow_type(column))
     return pa.table(arrays)
+
+
+def _files_arrow(snapshot: Snapshot, sources: Mapping[int, Sequence[str]]) -> pa.Table:
+    """The files with their bounds, in the order in which they are listed."""
+    schema = pa.schema(
+        [
+            ("source", pa.string()),
+            *((name, pa.int64()) for name in ("place", "schema_version", "num_bytes", *BOUNDS)),
+        ]
+    )
+    listed = {schema_version: iter(found) for schema_version, found in sources.items()}
+    rows = [
+        {
+            "place": place,
+            "schema_version": file.schema_version,
+            "source": next(listed[file.schema_version]),
+            "num_bytes": file.num_bytes,
+            **{name: getattr(file, name) for name in BOUNDS},
+        }
+        for place, file in enumerate(snapshot.fileset.files)
+    ]
+    return pa.Table.from_pylist(rows, schema=schema)
 
 
 def _relinks_arrow(moved: Mapping[str, Link]) -> pa.Table:

@@ -19,6 +19,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from weir.store.query.left_out import leave_out
 from weir.store.query.question import check_question
 from weir.store.query.sql.macros import MACROS
 from weir.store.query.sql.views import VIEWS
@@ -60,6 +61,7 @@ def answer(cursor: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
 def _relation(cursor: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyRelation:
     """The answer before it is computed. Raises QueryRefused."""
     check_question(cursor, query)
+    leave_out(cursor, query, {})
     return cursor.sql(_statement(query))
 
 

@@ -16,7 +16,7 @@ from weir.store.catalog.schema import metadata
 from weir.store.config import StoreConfig
 from weir.store.errors import StoreUnavailable
 
-NEWEST = "0017_file_sessions"
+NEWEST = "0018_file_bounds"
 VERSION_1 = Path(__file__).parents[1] / "version_1" / "catalog.sqlite"
 
 

@@ -17,9 +17,10 @@ from support_stores import Recording
 from weir.store.config import StoreConfig
 from weir.store.errors import QueryStopped, StoreCorrupt, StoreUnavailable
 from weir.store.maintenance.compact import compact
-from weir.store.query.question import asking
+from weir.store.query.question import answer_rows, asking
 from weir.store.query.views import open_views
 from weir.store.shared.object_store import Objects
+from weir.store.shared.part_copies import BLOCK_BYTES
 
 Machine = Callable[[str], StoreConfig]
 BODY_BYTES = 2**19
@@ -87,6 +88,19 @@ def test_a_question_fetches_the_columns_and_row_groups_that_it_needs(
     bodies = "SELECT md5(request::VARCHAR), * FROM stored.calls WHERE group_id = 'g4' ORDER BY call_id"
     assert ask(machine("new"), bodies) == ask(machine("a"), bodies)
     assert len(fetched) == 1 and sum(fetched.values()) < 0.6 * stored, "the other file has no call of that group"
+
+
+def test_files_of_other_versions_are_not_asked_for(
+    machine: Machine, fill: Callable[..., int], fetched: dict[str, int]
+) -> None:
+    fill(["1", "2", "4"], 3)
+    with open_views(machine("new")) as db:
+        [first] = fetched  # for the columns
+        with asking(db):
+            assert list(answer_rows(db, OF_VERSION, {}).rows) == [(4, 3, 6)]
+        assert len(fetched) == 2 and fetched[first] <= 2 * BLOCK_BYTES
+        assert db.execute("SELECT count(*) FROM calls").fetchall() == [(9,)]
+        assert len(fetched) == 3
 
 
 def test_parts_that_are_damaged_or_deleted_are_fetched_again_and_a_lost_object_is_named(
