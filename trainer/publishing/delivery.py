@@ -214,7 +214,8 @@ class Delivery:
             return await send(self._http, members, source, self._version, limit_s)
         if self._ranks is None:
             for member in members:
-                self._note(member.url, "no ranks hold it, and the folder's bytes were sent")
+                if not member.shares_memory:  # ranks would have sent to it
+                    self._note(member.url, "no ranks hold it, and the folder's bytes were sent")
             return await send(self._http, members, source, self._version, limit_s)
         from weir.trainer.publishing.rank_sender import send_by_ranks
         from weir.trainer.publishing.senders import begin

@@ -6,7 +6,8 @@ round, by the folder, through shared memory, by broadcast and as differences. Ve
 peer is memcpy: a copy of the same bytes in buckets of the same size, in the same run. Afterwards versions are sent to
 several tiny engines at once, and the bytes that the trainer sends are counted: those written to shared memory, and
 those that the kernel counts for its sockets. `sockets` is `distributed` as engines on other machines get it; its floor
-and that of shared memory are what the transport alone gives (floors.py).
+and that of shared memory are what the transport alone gives (floors.py). At the end two ranks send to two of
+them (by_ranks.py).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from weir.scripts.bench.figures import print_figures
+from weir.scripts.bench.publish.by_ranks import by_ranks
 from weir.scripts.bench.publish.floors import memory_rate, sockets_rate
 from weir.scripts.bench.random_model import write_random_model
 from weir.scripts.bench.servers import COMMAND, module_server
@@ -50,7 +52,7 @@ def main(layers: int, rounds: int, engines: int) -> None:
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        figures = _one_engine(folder, layers, rounds) | _many_engines(folder, engines)
+        figures = _one_engine(folder, layers, rounds) | _many_engines(folder, engines, rounds)
     print_figures(figures)
 
 
@@ -103,7 +105,7 @@ def _write_stepped(model: Path, stepped: Path) -> None:
         save_file(tensors, file, metadata={"format": "pt"})
 
 
-def _many_engines(folder: Path, engines: int) -> dict[str, float]:
+def _many_engines(folder: Path, engines: int, rounds: int) -> dict[str, float]:
     model = folder / "tiny"
     write_random_model(model, seed=1)
     started = [_engine(model, folder, f"tiny-{number}") for number in range(engines)]
@@ -111,8 +113,9 @@ def _many_engines(folder: Path, engines: int) -> dict[str, float]:
     servers = [server for server, _ in started]
     with running(servers, ready_timeout_s=START_LIMIT_S), _Publisher(folder / "store-of-many", urls) as publisher:
         reports = {way: publisher.publish(model, way) for way in MANY_WAYS}
+        of_ranks = by_ranks(model, folder / "store-of-ranks", urls[:2], rounds)
     num_bytes = sum(file.stat().st_size for file in model.glob("*.safetensors"))
-    figures: dict[str, float] = {"engines": engines}
+    figures = of_ranks | {"engines": engines}
     for way, report in reports.items():
         figures |= {
             f"engines_serving_by_{way}": len(report.serving),

@@ -104,7 +104,8 @@ class Publisher:
                 seed=0,
                 groups=[],
             )
-        shared: dict[str, Any] = {"by_ranks": ranks is not None}
+        shared: dict[str, Any] = {"by_ranks": ranks is not None or way == "gone"}
+        way = "beside" if way == "gone" else way
         shared |= {"shared_memory": False} if way == "distributed" else {}  # by sockets, as to other machines
         way = "distributed" if way == "beside" else way
         publish = PublishConfig.model_validate({"way": way, "bucket_mb": 1} | shared)
@@ -165,6 +166,9 @@ def test_a_group_has_only_the_engines_that_share_no_memory_with_the_trainer(
     assert 1.9 * num_bytes < report.bytes_sent < 2.1 * num_bytes, "once into memory, once over the group's sockets"
     publisher.publish(2, "beside")
     assert engines.first.get("/model_info")["weight_version"] == "2"
+    report = publisher.publish(1, "gone")
+    assert report.fallbacks == {engines.relay.url: "no ranks hold it, and the folder's bytes were sent"}
+    assert report.serving == engines.urls
 
 
 def sums_of_both(engines: Engines) -> list[Any]:

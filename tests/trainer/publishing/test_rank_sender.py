@@ -10,12 +10,15 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
 from rich.console import Console
+from support_http import QuietHandler, listening
 from support_rounds import Judge, trainer_config
 
+from weir.engine.transfer.group import join_store
 from weir.store.config import StoreConfig
 from weir.trainer.errors import TrainerError
-from weir.trainer.model.owned_tensors import OwnedBucket
+from weir.trainer.model.owned_tensors import Meeting, OwnedBucket, Sent
 from weir.trainer.publishing.members import Member
 from weir.trainer.publishing.rank_sender import send_by_ranks
 from weir.trainer.settings.publishing import PublishConfig
@@ -41,11 +44,15 @@ class Hanging:
 
 class Source:
     bucket_bytes = 1
+    num_sent = 0
+
+    def keep_memory(self) -> None:
+        """Nothing was sent."""
 
 
-def test_ranks_that_do_not_answer_within_the_limit_are_killed() -> None:
-    member = Member(
-        url="http://127.0.0.1:9",
+def member_at(url: str) -> Member:
+    return Member(
+        url=url,
         stages=True,
         relays=True,
         takes_deltas=True,
@@ -61,15 +68,50 @@ def test_ranks_that_do_not_answer_within_the_limit_are_killed() -> None:
         is_local=True,
         shares_memory=False,
     )
-    ranks: Any = Hanging()
+
+
+def sent_by(ranks: Any, url: str, limit_s: float) -> tuple[dict[str, str], int]:
+    """What becomes of a version that such ranks send to one engine."""
     source: Any = Source()
 
-    async def send() -> None:
+    async def send() -> tuple[dict[str, str], int]:
         async with httpx.AsyncClient() as http:
-            await send_by_ranks(http, [member], source, 1, 0.2, ranks)
+            return await send_by_ranks(http, [member_at(url)], source, 1, limit_s, ranks)
 
+    return asyncio.run(send())
+
+
+def test_ranks_that_do_not_answer_within_the_limit_are_killed() -> None:
     with pytest.raises(TrainerError, match=r"they gave no answer within 0\.2 s, and were killed"):
-        asyncio.run(send())
+        sent_by(Hanging(), "http://127.0.0.1:9", 0.2)
+
+
+class Meets(Hanging):
+    """Ranks that wait for engines to join, as long as the publisher serves the group's store."""
+
+    def offer(self, bucket_bytes: int) -> list[OwnedBucket]:
+        return [OwnedBucket(owner=0, tensors=(("a", torch.float32, (1,)),))]
+
+    def send(self, meeting: Meeting) -> Sent:
+        store = join_store(meeting.address, meeting.port, meeting.world_size, 30.0)
+        with pytest.raises(RuntimeError) as ended:
+            store.get("never set")
+        return Sent(num_bytes=0, failure=str(ended.value))
+
+
+def test_an_engine_that_hangs_as_it_joins_is_lost_and_the_ranks_are_not() -> None:
+    ended, ranks = threading.Event(), Meets()
+
+    class Hangs(QuietHandler):
+        def do_POST(self) -> None:
+            ended.wait(30.0)
+
+    with listening(Hangs) as url:
+        failed, num_ranks = sent_by(ranks, url, 0.5)
+        ended.set()
+    assert list(failed) == [url]
+    assert "init_weights_update_group: TimeoutError no complete answer within 0.5 s" in failed[url]
+    assert (num_ranks, ranks.ended.is_set()) == (0, False)
 
 
 @pytest.mark.parametrize(

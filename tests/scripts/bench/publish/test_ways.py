@@ -20,6 +20,9 @@ def test_every_way_is_measured_and_no_byte_is_sent_more_than_twice(capsys: pytes
     assert figures["engines"] == figures["engines_serving_by_tensor"] == figures["engines_serving_by_sockets"] == 4
     assert figures["engines_tensor_sent_over_model"] == pytest.approx(1.0, abs=0.05)
     assert 1.9 < figures["engines_sockets_sent_over_model"] < 2.2, "to two of the four, which pass it on"
+    assert figures["by_ranks_gb_s"] > 0
+    assert figures["by_ranks_gate_closed_ms"] < figures["by_ranks_ms"]
+    assert 1.9 < figures["by_ranks_sent_over_model"] < 2.2
     for way in ways.FLOORS:
         floor = figures[f"{way}_floor_over_memcpy"] * figures["memcpy_gb_s"]
         assert figures[f"{way}_over_floor"] * floor == pytest.approx(figures[f"{way}_gb_s"], rel=0.1, abs=0.01)
