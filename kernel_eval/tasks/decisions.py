@@ -22,6 +22,10 @@ _AT = 3  # of that distance among the arguments
 _IGNORING = frozenset({"nll_loss_forward", "nll_loss2d_forward"})
 _IGNORED_AT = 4  # of the label that is ignored among the arguments
 _CASTS = frozenset({"_to_copy", "copy_"})
+_ADDS = frozenset({"index_add", "scatter_add", "scatter_reduce", "index_reduce"})  # at places that may repeat
+_STORES = frozenset({"index_copy", "scatter", "put"})  # of what is stored at one place, any may stay
+_PUTS = frozenset({"index_put", "_index_put_impl"})
+_ACCUMULATES_AT = 3  # among the arguments
 _COUNTS = frozenset({"bucketize", "searchsorted"})  # positions that no other one is as right as
 
 Outcome = tuple[int, bool]
@@ -41,6 +45,8 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.integers: set[int] = set()  # which the task asks its integers for
         self.ignored: set[int] = set()  # labels that it leaves out, or torch does by default
         self.chooses = False
+        self.adds = False  # whether it adds at places, or reduces otherwise what meets at one
+        self.stores = False  # whether it stores at places
         self.matches = False  # whether it asks which values are equal to others
         self._computed: set[int] = set()  # addresses of storages
         self._num_decisions = 0
@@ -72,6 +78,9 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.matches = self.matches or any(map(_is_float, args[1:]))
         elif name in _EQUALITIES and type(args[1]) is int and _address(args[0]) not in self._computed:
             self.integers.add(args[1])
+        accumulates = name in _PUTS and len(args) > _ACCUMULATES_AT and bool(args[_ACCUMULATES_AT])
+        self.adds = self.adds or name in _ADDS or accumulates
+        self.stores = self.stores or name in _STORES or (name in _PUTS and not accumulates)
         if name in _IGNORING and len(args) > _IGNORED_AT:
             self.ignored.add(args[_IGNORED_AT])
         if any(map(_is_float, args)) and name + "_" * in_place not in _CASTS | _COUNTS:

@@ -55,7 +55,7 @@ class Hardener:
         known = self._known(model)
         takes_any = any(is_integer(output) for output in expected.outputs) and num_floating(inputs) > 0
         found = known._replace(ties=known.ties or (takes_any and known.chooses), whole=takes_any)
-        for number, choices in enumerate(steps(inputs, draw, found) if mixed else steps_across(inputs, found)):
+        for number, choices in enumerate(steps(inputs, draw, found) if mixed else steps_across(inputs, draw, found)):
             for step in choices:
                 made = self._taken(model, inputs, expected, step, seed + number)
                 if made is not None:

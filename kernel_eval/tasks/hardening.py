@@ -72,10 +72,10 @@ class Found(NamedTuple):
 
     scales: at which it decides otherwise than at usual ones · values: which it asks inputs for (`x == 7`) · integers:
     what its draws show, by tensor · only_computes: it computes with them, and they say neither where something lies nor
-    how much of it there is · pointwise: it
-    works value by value · ties: it may take any of equal values · asked: integers that it compares its own with, or
-    leaves out · decides: it compares values · chooses: an operator gives positions · whole: its answer has integers,
-    which a rounding may change · matches: it asks which values are equal to others (`x == x.max()`).
+    how much of it there is · pointwise: it works value by value · ties: it may take any of equal values · asked:
+    integers that it compares its own with, or leaves out · adds: it adds at places that may repeat, stores at none ·
+    decides: it compares values · chooses: an operator gives positions · whole: its answer has integers, which a
+    rounding may change · matches: it asks which values are equal to others (`x == x.max()`).
     """
 
     scales: tuple[float, ...] = ()
@@ -85,6 +85,7 @@ class Found(NamedTuple):
     pointwise: bool = False
     ties: bool = False
     asked: tuple[int, ...] = ()
+    adds: bool = False
     decides: bool = False
     chooses: bool = False
     whole: bool = False
@@ -116,6 +117,7 @@ def find(
         use.is_pointwise,
         ties,
         tuple(sorted(asked)),
+        watched.adds and not watched.stores,
         decides(source),
         watched.chooses,
         matches=watched.matches,
@@ -166,15 +168,19 @@ class Step(NamedTuple):
     bounded: bool = False
 
 
-def steps_across(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
+def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
     """The steps for inputs that are not of a mixed draw: along all dimensions but the last, and tiny rows of few.
 
-    A column of zeros is in each row, so that none of a mixed draw's could have only values below zero.
+    A column of zeros is in each row, so that none of a mixed draw's could have only values below zero. Of few rows a
+    mixed draw has too few for each kind of mask to have one.
     """
+    yield from _of_few_masks(inputs, found)
+    if drawn is Draw.SIGNED:
+        return
     for at, tensor in enumerate(_tensors(inputs)):
         if not _is_drawn(tensor) or found.ties:
             continue
-        if tensor.numel() < _SHARE * tensor.shape[-1]:  # of which a mixed draw has one
+        if _has_few_rows(tensor):  # of which a mixed draw has one
             yield [Step(("tiny", at), _changing(at, with_tiny_rows), sensitive=found.whole, bounded=True)]
         for dimension in range(tensor.dim() - 1):
             zeros = functools.partial(with_zero_columns, dimension=dimension)
@@ -242,6 +248,8 @@ def _of_integers(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     for at, seen in zip(integers, found.integers, strict=False):
         change_order = functools.partial(reordered, seen=seen, only_computes=found.only_computes)
         yield [Step(("another order", at), _changing(at, change_order))]
+        if found.adds and seen.distinct and not seen.sorted:  # places of a permutation, at which a sum is a copy
+            yield [Step(("places", at), _changing(at, with_repeats))]
     for at, seen in zip(integers, found.integers if found.only_computes else (), strict=False):
         change = functools.partial(widened, seen=seen, pointwise=found.pointwise)
         kinds: list[tuple[str, _Change]] = [
@@ -258,6 +266,19 @@ def _of_integers(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     for at in integers if found.asked else ():
         if tensors[at].dtype is not torch.bool:
             yield [Step(("asked", at), _changing(at, functools.partial(asked_for, numbers=found.asked)))]
+
+
+def _of_few_masks(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
+    """Masks of few rows: in each call another row has one element alone that is not as the others."""
+    tensors = list(_tensors(inputs))
+    integers = [at for at, tensor in enumerate(tensors) if is_drawn_as_integers(tensor)]
+    for at, seen in zip(integers, found.integers, strict=False):
+        for end in (0, -1) if _has_few_rows(tensors[at]) else ():
+            yield [Step((f"lone {end}", at), _changing(at, functools.partial(lone, seen=seen, end=end)))]
+
+
+def _has_few_rows(tensor: torch.Tensor) -> bool:
+    return tensor.dim() > 0 and tensor.numel() < _SHARE * tensor.shape[-1]
 
 
 def _of_few_values(inputs: list[Any]) -> Iterator[list[Step]]:

@@ -195,6 +195,15 @@ def _offset(like: torch.Tensor) -> torch.Tensor:
     return torch.randn_like(like) + (6.0 if float(torch.rand(())) < 0.5 else -6.0)
 
 
+def _signed(like: torch.Tensor) -> torch.Tensor:
+    """Each row of one sign, in turns, and of its own scale, 1 to 100; one row alone is below zero."""
+    rows = torch.randn(like.shape, dtype=like.dtype, device=like.device).abs_().add_(0.5)
+    rows = rows.view(-1, like.shape[-1] if like.dim() else 1)
+    turn = torch.arange(len(rows)) + (int(torch.randint(2, ())) if len(rows) > 1 else 0)
+    scale = 10.0 ** (2 * torch.rand(len(rows), 1))
+    return rows.mul_(((turn % 2 * 2 - 1)[:, None] * scale).to(rows)).view(like.shape)
+
+
 def _tiny(like: torch.Tensor) -> torch.Tensor:
     scale: float = 10.0 ** (-2 - float(torch.rand(())))
     return torch.randn_like(like) * scale
@@ -223,6 +232,7 @@ _KINDS: dict[Draw, Callable[[torch.Tensor], torch.Tensor]] = {
     Draw.NEAR_ONE: _near_one,
     Draw.SPARSE: _sparse,
     Draw.OFFSET: _offset,
+    Draw.SIGNED: _signed,
     Draw.TINY: _tiny,
     Draw.HUGE: _huge,
     Draw.EXACT: _exact,

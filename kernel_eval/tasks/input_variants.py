@@ -28,6 +28,7 @@ class Draw(StrEnum):
     NEAR_ONE = "near_one"  # 1 and a little: products of many values stay of one size
     SPARSE = "sparse"  # almost zero but for few spikes: no part of a reduction can be left out
     OFFSET = "offset"  # normals around a large value
+    SIGNED = "signed"  # each row of one sign: a zero is not the largest of those below it
     TINY = "tiny"  # normals of scale 0.001 to 0.01: what is added to a divisor counts
     HUGE = "huge"  # normals of scale 1,000 to 10,000: beyond bounds that a task sets
     EXACT = "exact"  # whole numbers from -3 to 3: zeros, equal values, values at bounds
@@ -75,13 +76,19 @@ _OTHERS = (Draw.WIDE, Draw.NEAR_ONE, Draw.SPARSE, Draw.OFFSET, Draw.NEGATED, Dra
 
 
 def plan(
-    num_calls: int, relaxed: frozenset[str], seed: int, *, few_rows: bool = False, any_size: bool = False
+    num_calls: int,
+    relaxed: frozenset[str],
+    seed: int,
+    *,
+    few_rows: bool = False,
+    signed: bool = False,
+    any_size: bool = False,
 ) -> list[Variant]:
     """One variant for each call: the first plain, the second mixed, the others in an unpredictable order.
 
     With three calls or more, one of them has another size, unless the task relaxes that. `few_rows`: one call has tiny
-    values only, since a mixed draw holds no row of them. `any_size`: there is one more call, of a size that torch's own
-    tests have.
+    values only, since a mixed draw holds no row of them. `signed`: there is one more call, whose rows are of one sign
+    each. `any_size`: there is one more, of a size that torch's own tests have.
     """
     generator = random.Random(seed)
     if "varied_inputs" in relaxed:
@@ -96,6 +103,8 @@ def plan(
     variants = [Variant(draw) for draw in draws]
     if num_calls > 2 and "varied_shapes" not in relaxed:
         variants[2] = variants[2]._replace(size_seed=generator.getrandbits(63))
+    if signed and "varied_inputs" not in relaxed:
+        variants.append(Variant(Draw.SIGNED))
     if any_size and "varied_shapes" not in relaxed:
         draw = Draw.DECLARED if "varied_inputs" in relaxed else Draw.MIXED
         variants.append(Variant(draw, size_seed=generator.getrandbits(63), any_size=True))

@@ -179,9 +179,14 @@ class _Attempt:
             "inputs", {}
         )  # a task that takes only its own is tried less hard
         model = subjects[-1].model
-        few_rows, any_size = self._reference.has_few_rows(model), self._reference.takes_any_size(model)
-        seed = derive_seed(job.secret, "variants")
-        variants = plan(num_trials, self._relaxed, seed, few_rows=few_rows, any_size=any_size)
+        variants = plan(
+            num_trials,
+            self._relaxed,
+            derive_seed(job.secret, "variants"),
+            few_rows=self._reference.has_few_rows(model),
+            signed=self._reference.has_few_rows(model, 8),
+            any_size=self._reference.takes_any_size(model),
+        )
         questions = Questions(self._reference, job.secret, variants, subjects, self._far)
         for trial in range(len(variants)):
             drawn = self._try_one(recording, trials, questions, init_arguments, trial)

@@ -38,6 +38,16 @@ ADDED: dict[str, tuple[str, str, Holds]] = {
         FLOATS,
         lambda x, y: bool((x > 0).all()) and float(y.min()) < -6,
     ),
+    "places of a permutation that repeat where they are added to": (
+        "x.index_add(0, y, x) + x[y]",
+        "torch.rand(64, 8), torch.randperm(64)",
+        lambda x, y: len(set(y.tolist())) < 64,
+    ),
+    "places of a permutation where any of several may stay": (
+        "x.index_add(0, y, x).index_copy(0, y, x)",
+        "torch.rand(64, 8), torch.randperm(64)",
+        lambda x, y: len(set(y.tolist())) == 64,
+    ),
     "rows of zeros": ("F.normalize(x) + y.cumsum(-1)", FLOATS, lambda x, y: has_zero_row(x) and has_zero_row(y)),
     "no rows of zeros": ("x / x.norm(dim=-1, keepdim=True) + y", FLOATS, lambda x, y: not has_zero_row(x)),
     "no zeros where any of equal values is right": (

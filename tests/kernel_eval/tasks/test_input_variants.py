@@ -158,6 +158,20 @@ def test_other_sizes_keep_the_divisibility_that_blocks_need() -> None:
     assert len({tuple(other_sizes(40, seed)) for seed in range(8)}) > 2
 
 
+@pytest.mark.parametrize("num_rows", [1, 3, 7])
+def test_a_zero_is_not_the_largest_value_of_few_rows(num_rows: int) -> None:
+    """Kernels that read a zero beside each row would be right where each has a value above zero."""
+    reference = Reference(SIZED.replace("FUNCTION", "x.amax(-1)").replace("8, 64", f"{num_rows}, 64"), 5.0)
+    model = reference.build([], 1)
+    assert reference.has_few_rows(model, 8)
+    for seed in range(4):
+        (more,) = (variant for variant in plan(5, NONE, seed, signed=True) if variant.draw is Draw.SIGNED)
+        inputs, expected, _ = reference.question(model, seed, more)
+        assert bool((expected.outputs[0] < 0).any())
+        assert bool(((inputs[0] > 0).all(-1) | (inputs[0] < 0).all(-1)).all())
+    assert Draw.SIGNED not in {variant.draw for variant in plan(5, frozenset({"varied_inputs"}), 1, signed=True)}
+
+
 def test_one_more_call_has_a_size_of_torchs_own_tests() -> None:
     for relaxed, draw in ((NONE, Draw.MIXED), (frozenset({"varied_inputs"}), Draw.DECLARED)):
         (more,) = (variant for variant in plan(5, relaxed, 3, any_size=True) if variant.any_size)

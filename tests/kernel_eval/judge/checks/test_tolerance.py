@@ -54,6 +54,18 @@ def test_half_of_the_values_must_be_told_from_zeros() -> None:
     assert can_tell(torch.ones(0), torch.zeros(0))
 
 
+@pytest.mark.parametrize("count", [4, 8, 10])
+def test_an_element_that_rounding_moves_excuses_no_other_of_few(count: int) -> None:
+    expected = torch.ones(count, dtype=torch.float64)
+    own_errors = torch.full((count,), 1e-9)
+    own_errors[1] = 0.1
+    answer = expected.float()
+    answer[1] += 0.3
+    assert compare(answer, expected, own_errors) is None
+    answer[2] += 0.01
+    assert compare(answer, expected, own_errors) is not None
+
+
 def test_a_slice_of_zeros_has_the_scale_of_the_whole_and_other_slices_their_own() -> None:
     expected = torch.ones(64, 128)
     expected[3] = 0.0
