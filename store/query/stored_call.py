@@ -1,7 +1,8 @@
 """Finds one compacted call by the history that it ends or by its id, and reads it back as a record.
 
 It reads the call and the bases of its prompt, and no other calls of its group. Of a store in S3 it fetches only the
-files that the catalog knows to have calls of the call's group, or of the session's where the caller names one.
+files that the catalog knows to have calls of the call's group, of the session's where the caller names one, or of the
+time that is asked for. An id says when its call was made; only where no file of that time has it, all are fetched.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from weir.store.parquet.columns import SCHEMA, TOKEN_COLUMNS
 from weir.store.parquet.files import read_calls
 from weir.store.parquet.prompts import rebuild
 from weir.store.records.call_record import CallRecord, VersionSpan, pack_ids, pack_logprobs
+from weir.store.records.ids import made_us
 from weir.store.shared.local_copies import Copies
 
+ID_SLACK_US = 1_000_000  # between the making of an id and the times of its call
 _AS_JSON = ("finish_matched", "sampling", "agent_ids", "asked_sampling")
 
 
@@ -84,11 +87,12 @@ class StoredCalls:
         return []
 
     def _read(self, call_id: str) -> CallRecord | None:
-        table = read_calls(self._files(call_id), {"call_id": [call_id]}, SCHEMA.names)
-        if table.num_rows == 0:
-            return None
-        (row,) = table.slice(0, 1).to_pylist()
-        return _record(row, self._prompt(table))
+        for paths in self._may_be_in(call_id):
+            table = read_calls(self._fetched(paths), {"call_id": [call_id]}, SCHEMA.names)
+            if table.num_rows:
+                (row,) = table.slice(0, 1).to_pylist()
+                return _record(row, self._prompt(table))
+        return None
 
     def _first_tries(self, dialect: str, body: bytes, since_us: int, session_id: str | None) -> list[CallRecord]:
         files = self._files_since(since_us, session_id)
@@ -97,17 +101,29 @@ class StoredCalls:
         same = [r["call_id"] for r in table.to_pylist() if r["request"] == body and r["finished_us"] >= since_us]
         return [record for record in map(self._read, same) if record is not None]
 
-    def _files(self, call_id: str) -> list[Path]:
-        """The call's own file where the catalog knows it, else all files."""
-        query = sa.select(t.files.c.path)
-        of_call = query.join(t.call_ends, t.call_ends.c.file_id == t.files.c.file_id)
+    def _may_be_in(self, call_id: str) -> Sequence[Sequence[str]]:
+        """The paths of its own file where the catalog knows it; else of the files of its time, then of all others."""
+        f = t.files.c
+        of_call = sa.select(f.path).join(t.call_ends, t.call_ends.c.file_id == f.file_id)
         with self._catalog.reading().begin() as connection:
-            found = connection.scalars(of_call.where(t.call_ends.c.call_id == call_id)).all()
-            return self._fetched(found or connection.scalars(query).all())
+            if own := connection.scalars(of_call.where(t.call_ends.c.call_id == call_id)).all():
+                return [own]
+            files = connection.execute(sa.select(f.path, f.first_us, f.last_us)).all()
+        made = made_us(call_id)
+        if made is None:
+            return [[file.path for file in files]]
+        of_time = [
+            file.path
+            for file in files
+            if file.first_us is None or file.first_us - ID_SLACK_US <= made <= file.last_us + ID_SLACK_US
+        ]
+        return [of_time, [file.path for file in files if file.path not in of_time]]
 
     def _files_since(self, since_us: int, session_id: str | None) -> list[Path]:
         """The files since then, of all sessions or of the groups of one."""
-        query = sa.select(t.files.c.path, t.files.c.file_id).where(t.files.c.created_us >= since_us)
+        f = t.files.c
+        is_later = sa.or_(f.last_us.is_(None), f.last_us >= since_us)  # a merge writes new files of old calls
+        query = sa.select(f.path, f.file_id).where(f.created_us >= since_us, is_later)
         with self._catalog.reading().begin() as connection:
             among = None if session_id is None else files_of_sessions(connection, [session_id], ())
             found = connection.execute(query).all()

@@ -15,6 +15,7 @@ from weir.scripts.bench.store.calls import SESSIONS_PER_GROUP, make_calls
 from weir.scripts.bench.store.copies import measure_copies
 from weir.scripts.bench.store.log import measure_log
 from weir.scripts.bench.store.queries import best_of_ms, measure_growth, measure_queries, record
+from weir.scripts.bench.store.remote import measure_remote
 from weir.scripts.bench.store.sizes import measure_sizes
 from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
@@ -30,12 +31,15 @@ def main(
     num_queried: int = 40_000,
     grow: bool = False,
     copies: int | None = None,
+    s3: bool = False,
     folder: Path | None = None,
 ) -> None:
     """Run the benchmark; prints lines for people, then one JSON object."""
     root = Path(tempfile.mkdtemp(prefix="weir-bench-", dir=folder))
     try:
-        if copies is not None:
+        if s3:
+            figures = measure_remote(root / "s3", num_calls)
+        elif copies is not None:
             figures = measure_copies(root / "copies", copies)
         else:
             figures = measure_growth(root / "growth") if grow else _measure(root, num_calls, num_queried)

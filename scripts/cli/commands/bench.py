@@ -126,6 +126,9 @@ def store(
     copies: Annotated[
         int | None, typer.Option(min=1, help="Instead: the queries over so many copies of 40,000 short calls.")
     ] = None,
+    s3: Annotated[
+        bool, typer.Option("--s3", help="Instead: what a question fetches from object storage (moto's, extra `test`).")
+    ] = False,
 ) -> None:
     """Appends, compaction, sizes and queries, beside peers.
 
@@ -133,7 +136,7 @@ def store(
     """
     from weir.scripts.bench.store.run import main
 
-    main(num_calls, queried, grow, copies)
+    main(num_calls, queried, grow, copies, s3=s3)
 
 
 def trainer(

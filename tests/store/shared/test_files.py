@@ -284,11 +284,12 @@ def test_readers_of_some_sessions_fetch_the_files_of_their_groups_and_no_others(
     machine: Machine, catalog: Catalog, recording: Callable[[str, str], Recording], make_call: MakeCall
 ) -> None:
     writer = recording("a", "writer-a")
+    far_call = f"call_{400_000:012x}{1:020x}"
     batches = [
         [make_call("c1", [1], [2], session_id="s", group_id="g")],
         [make_call("c2", [1, 2, 3], [4], session_id="beside", group_id="g", at=2_000_000, digest=b"c2".ljust(16))],
         [make_call("c3", [5], [6], session_id="s", group_id="h", at=3_000_000)],  # a session may name another group
-        [make_call("d1", list(range(1000, 3000)), [7], session_id="far", group_id="f", at=4_000_000)],
+        [make_call(far_call, list(range(1000, 3000)), [7], session_id="far", group_id="f", at=400_000_000)],
     ]
     for calls in batches:
         writer.record(*calls)
@@ -310,6 +311,14 @@ def test_readers_of_some_sessions_fetch_the_files_of_their_groups_and_no_others(
     assert len(list(machine("proxy").data_dir.glob("*.parquet"))) == 2, "those of its group"
     assert StoredCalls(machine("other-proxy"), catalog).group_of("far") == "f"
     assert fetched("other-proxy") == sizes[Path(far).name]
+    by_id = StoredCalls(machine("by-id"), catalog).read(far_call)
+    assert by_id is not None and unpack_ids(by_id.output_ids).tolist() == [7]
+    assert fetched("by-id") == sizes[Path(far).name], "its id says when it was made"
+    assert StoredCalls(machine("by-id"), catalog).read(f"call_{5_000:012x}{1:020x}") is None
+    assert fetched("by-id") == sum(sizes.values()), "it might have been anywhere"
+    again = StoredCalls(machine("retried"), catalog).first_tries(by_id.dialect, by_id.request, 300_000_000, None)
+    assert [record.call_id for record in again] == [far_call]
+    assert fetched("retried") == sizes[Path(far).name]
     assert load_calls(machine("c"), ["nobody"]) == {"nobody": []}
     assert fetched("c") == 0
     assert len(places(machine("d"))) == 4  # a question may be about any of them

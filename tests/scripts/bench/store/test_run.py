@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from support_s3 import S3Server
+
 from weir.scripts.bench.store.calls import make_calls, short_calls
 from weir.scripts.bench.store.copies import measure_copies
 from weir.scripts.bench.store.queries import QUERIES, measure_growth, measure_queries, record
+from weir.scripts.bench.store.remote import measure_questions
 from weir.scripts.bench.store.run import measure_compaction
 from weir.store.config import StoreConfig
+from weir.store.query import snapshot
 from weir.store.reader import connect
 
 
@@ -19,6 +24,16 @@ def test_queries_are_timed_at_rest_and_while_calls_are_written(tmp_path: Path) -
         assert db.sql("SELECT count(*) > 40, count(*) FILTER (session_id LIKE 'session%') FROM calls").fetchall() == [
             (True, 40)
         ]
+
+
+def test_a_question_about_a_version_fetches_less_from_object_storage_and_nothing_again(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "WHOLE_BYTES", 0)  # small files are fetched whole
+    figures = measure_questions(tmp_path, s3.new_root(), s3.url, 40)
+    assert 0 < figures["s3_version_cold_requests"] < figures["s3_all_cold_requests"]
+    assert 0 < figures["s3_version_cold_kb"] < figures["s3_all_cold_kb"]
+    assert figures["s3_version_again_requests"] == figures["s3_all_again_requests"] == 0
 
 
 def test_growing_stores_have_trees_of_ten_turns(tmp_path: Path) -> None:
