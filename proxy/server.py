@@ -26,7 +26,7 @@ from weir.proxy.control.peers import Peers
 from weir.proxy.control.routes import control_app
 from weir.proxy.control.service import Control, control_key
 from weir.proxy.engines.gate import Gate
-from weir.proxy.engines.router import RouterClient
+from weir.proxy.engines.router import RouterClient, RouterFailed
 from weir.proxy.engines.watch import EngineWatch, ended
 from weir.proxy.errors import UpstreamNotReached
 from weir.proxy.http.admission import Admission
@@ -55,6 +55,7 @@ from weir.store.shared.log import LogSharing
 logger = logging.getLogger("weir.proxy.server")
 
 CONTINUE_RETRY_S = 1.0  # between two attempts to let paused engines continue
+RECOVERY_POLL_S = 0.5  # between two looks whether an engine is fit to serve, while the gate is abandoned
 PEER_LIMIT_S = 5  # how long peers' requests may take to finish after the last call
 
 
@@ -72,7 +73,7 @@ class Proxy:
         self._background: set[asyncio.Task[None]] = set()
         self._open_store(store)
         self.metrics = Metrics()
-        self.gate = Gate(config.gate_limit_s, on_expired=self._wake_engines)
+        self.gate = Gate(config.gate_limit_s, on_expired=self._wake_engines, on_abandoned=self._recover_engines)
         self.admission = Admission(config.max_concurrent + config.max_queued)
         parts = self._parts(store)
         self.assembled = assemble(served, parts)
@@ -174,6 +175,7 @@ class Proxy:
             "gate": self.gate.state.value,
             "serve_passes": self.gate.serve_passes,
             "opened_by_limit": self.gate.opened_by_limit,
+            "gate_abandoned": self.gate.is_abandoned,
             "weight_version": self.sink.last_version,
             "in_flight": self.gate.in_flight,
             "in_flight_limit": self.departures.limit.calls,
@@ -258,6 +260,26 @@ class Proxy:
         if self.engines.watches:
             await ended(self.engines.nudge())
 
+    def _recover_engines(self) -> None:
+        """Open the abandoned gate, once there is an engine that is fit to serve."""
+        if self._has_engines:
+            self._run_aside(self._open_with_an_engine())
+        else:
+            self.gate.open_abandoned()
+
+    async def _open_with_an_engine(self) -> None:
+        told = ""
+        while self.gate.is_abandoned:
+            try:
+                if await self.engines.recover():
+                    self.gate.open_abandoned()
+                    return
+            except (StoreError, RouterFailed) as error:
+                if str(error) != told:
+                    logger.warning("the gate stays closed, since no engine was found fit to serve: %s", error)
+                told = str(error)
+            await asyncio.sleep(RECOVERY_POLL_S)
+
     def _run_aside(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._background.add(task)
@@ -272,7 +294,7 @@ class Proxy:
         gauge("weir_held", "Calls that wait for the gate.", lambda: self.departures.held)
         gauge("weir_refused", "Pieces that the upstream refused or lost.", lambda: self.departures.num_refused)
         gauge("weir_gate_open", "1 while the gate is open.", lambda: self.gate.is_open)
-        gauge("weir_gate_expired", "Times that the gate opened by its limit.", lambda: self.gate.times_expired)
+        gauge("weir_gate_expired", "Times that the gate opened by its limit or lease.", lambda: self.gate.times_expired)
         gauge(
             "weir_engines_out",
             "Engines that were taken out of the router's rotation.",

@@ -24,6 +24,7 @@ class Proxy:
         self.gate = "open"
         self.told: list[tuple[str, Any]] = []
         self.times_closed = 0
+        self.times_renewed = 0
         self.closed_s = 0.0  # how long the last time
         self.refuses: str | None = None
         self.on_close: Callable[[], None] = lambda: None  # called before it says that its gate is closed
@@ -47,7 +48,9 @@ def scripted_proxy() -> Iterator[Proxy]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             allowed = self.headers["authorization"] == f"Bearer {KEY}" and self.path != proxy.refuses
-            if allowed:
+            if allowed and body.pop("renews", False):
+                proxy.times_renewed += 1
+            elif allowed:
                 proxy.told.append((self.path, body))
                 proxy.turn("closed" if self.path.endswith("pause") else "open")
                 if proxy.gate == "closed":

@@ -23,6 +23,7 @@ from weir.proxy.metrics import Metrics
 from weir.store.catalog.rows import ProxyRow
 
 MAX_DRAIN_S = 86_400.0
+MAX_LEASE_S = 86_400.0
 FOLLOW_S = 0.5
 StateReader = Callable[[], dict[str, Any]]
 
@@ -37,6 +38,8 @@ class Pause(BaseModel):
     mode: PauseMode = PauseMode.CONTINUE
     limit_s: float | None = Field(default=None, gt=0, le=MAX_DRAIN_S)
     serve_passes: bool = False  # calls with the tag `serve` are not held
+    lease_s: float | None = Field(default=None, gt=0, le=MAX_LEASE_S)  # for so long whoever closes it counts as living
+    renews: bool = False  # only the lease of a gate that is not open
 
 
 class Resume(BaseModel):
@@ -95,7 +98,10 @@ class GateControl:
     async def pause_here(self, body: Pause) -> dict[str, Any]:
         """Close the gate of this worker. The answer asks for a `retract` pause where calls must not be aborted."""
         mode = PauseMode.DRAIN if self._always_drains else body.mode
-        await self._gate.close(mode, self._limit_s(body), serve_passes=body.serve_passes)
+        if body.renews:
+            self._gate.renew(body.lease_s)
+        else:
+            await self._gate.close(mode, self._limit_s(body), serve_passes=body.serve_passes, lease_s=body.lease_s)
         closed = {"gate": self._gate.state.value, "in_flight": self._gate.in_flight}
         return closed | {"engine_pause": "retract"} if self._always_drains else closed
 

@@ -67,6 +67,10 @@ class RouterClient:
         """Add an engine to the rotation. Raises `RouterFailed`."""
         await self._request("POST", workers_url(self.router_url), new_worker(engine))
 
+    async def go_on(self, engine: str) -> None:
+        """Let an engine generate, if it is paused. Raises `RouterFailed`."""
+        await self._request("POST", f"{engine}/continue_generation", {})
+
     async def probe(self, engine: str) -> Probe:
         """Whether an engine answers, and its version; costs the engine no token."""
         try:
@@ -110,7 +114,7 @@ class RouterClient:
             raise RouterFailed(f"it reports version {reported} after loading version {version}")
         if sleeps:
             await self._take_memory(engine, "kv_cache", taken, limit_s)
-        await self._request("POST", f"{engine}/continue_generation", {})
+        await self.go_on(engine)
 
     async def _take_memory(self, engine: str, tag: str, taken: set[str], limit_s: float) -> None:
         """Have an engine take memory again, once: a second time ends SGLang's process."""

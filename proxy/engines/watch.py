@@ -3,10 +3,11 @@
 Routers run without health checks, because a paused engine would look dead to them. Of all processes that serve calls
 through one router on this machine, one watches: the one that holds a lock file. Invariants: an engine returns only when
 it answers and does not report an older version than the current one, and one that a publish left out only after it has
-loaded the current one; while the gate is not open nothing is done,
-because weights are being exchanged; engines out of rotation are kept in a file, with reasons, for the next watcher. Of
-engines that a living controller decides about (`weir train`), dead ones are taken out and nothing else is done.
-Calls that were lost wait for the next check (`nudge`); it takes dead engines out before it loads weights into others.
+loaded the current one; while the gate is not open nothing is done, because weights are being exchanged, unless whoever
+closed it is gone; engines out of rotation are kept in a file, with reasons, for the next watcher. Of engines that a
+living controller decides about (`weir train`), dead ones are taken out and nothing else is done; those that a dead one
+took out return. Calls that were lost wait for the next check (`nudge`); it takes dead engines out before it loads
+weights into others.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from weir.proxy.engines.router import Liveness, Probe, RouterClient, RouterFaile
 from weir.proxy.engines.version_labels import remark_on_versions
 from weir.store.atomic_file import written_aside
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.cluster.members import controlled_engines
+from weir.store.catalog.cluster.members import controlled_engines, deserted_engines
 from weir.store.catalog.devices.switches import AsleepEngine, asleep_engines, wake_up
 from weir.store.log.writer import lock_file
 from weir.store.version_forms import loaded_by_engines
@@ -73,6 +74,7 @@ class EngineWatch:
         self._period_s = period_s
         self._lock_fd: int | None = None
         self._silent: dict[str, int] = {}
+        self._seen: set[str] = set()  # engines that were in rotation
         self._assumed_version = assumed_version
         self._remarked: str | None = None
         self._load_after: dict[str, float] = {}
@@ -146,20 +148,21 @@ class EngineWatch:
 
     async def check(self) -> None:
         """Check every engine once, and change its rotation where needed. Raises `RouterFailed` without a router."""
-        if not self._gate.is_open:
+        if not self._may_change():
             return
         times_closed = self._gate.times_closed
         inside = await self._rotation.engines()
+        controlled = await asyncio.to_thread(controlled_engines, self._catalog)
+        asleep = await asyncio.to_thread(asleep_engines, self._catalog)
+        await self._find_deserted({*inside}, {*asleep})
         out = self.out()
         known = sorted({*inside, *out})
         probes = dict(zip(known, await asyncio.gather(*map(self._rotation.probe, known)), strict=True))
         self._remark_on_versions(probes)
         current = await self._current(probes)
-        controlled = await asyncio.to_thread(controlled_engines, self._catalog)
-        asleep = await asyncio.to_thread(asleep_engines, self._catalog)
         self._forget_taken(asleep)
         for engine, probe in sorted(probes.items(), key=lambda probed: probed[1].liveness is Liveness.ALIVE):
-            if not self._gate.is_open or self._gate.times_closed != times_closed:
+            if not self._may_change() or self._gate.times_closed != times_closed:
                 return  # the probes are from before an update
             if engine in controlled:
                 await self._leave_to_controller(engine, probe, is_in=engine in inside, is_kept=engine in out)
@@ -170,6 +173,51 @@ class EngineWatch:
                     await self._take_out(engine, "it does not answer")
             elif not sleeper.is_held and probe.liveness is Liveness.ALIVE:
                 await self._bring_back(sleeper, current, is_in=engine in inside)
+
+    async def recover(self) -> bool:
+        """Once whoever closed the gate is gone: whether an engine is in rotation that is fit to serve; it goes on.
+
+        Engines that may hold parts of two versions leave the rotation, and load the current one. Those are all that do
+        not report the newest version, unless only engines out of rotation were loading. Raises `RouterFailed`.
+        """
+        inside = sorted(await self._rotation.engines())
+        probes = await asyncio.gather(*map(self._rotation.probe, inside))
+        asleep = await asyncio.to_thread(asleep_engines, self._catalog)
+        versions = await asyncio.to_thread(self._catalog.versions)
+        newest = str(max(row.version for row in versions)) if versions else None
+        fit, unsure = list[str](), dict[str, str]()
+        for engine, probe in zip(inside, probes, strict=True):
+            is_whole = self._gate.serve_passes or newest in (None, probe.version)
+            if engine in asleep or engine in self.out():
+                continue
+            if probe.liveness is Liveness.ALIVE and is_whole:
+                fit.append(engine)
+            else:
+                unsure[engine] = "whoever published to it is gone, and it may hold parts of two versions"
+        if not self._gate.is_abandoned:
+            return False
+        if unsure:
+            self.leave_out(unsure)
+        for engine in unsure:
+            await self._rotation.take_out(engine)
+        for engine in fit:
+            await self._rotation.go_on(engine)
+        if not fit:
+            self.nudge()
+        return bool(fit)
+
+    def _may_change(self) -> bool:
+        """Whether nobody exchanges weights now."""
+        return self._gate.is_open or self._gate.is_abandoned
+
+    async def _find_deserted(self, inside: set[str], asleep: set[str]) -> None:
+        """Engines that a controller took out of rotation, and that died before it brought them back, are to return."""
+        self._seen |= inside
+        deserted = await asyncio.to_thread(deserted_engines, self._catalog)
+        left = (deserted & self._seen) - inside - asleep - self.out().keys()
+        if left:
+            logger.warning("the controller that took %s out of rotation is gone", ", ".join(sorted(left)))
+            self._keep(self.out() | dict.fromkeys(sorted(left), f"{LEFT_OUT}its controller is gone"))
 
     def _remark_on_versions(self, probes: dict[str, Probe]) -> None:
         """Say once, also of engines that came after the start, that their versions are no integers."""
@@ -190,7 +238,7 @@ class EngineWatch:
             if is_in:
                 await self._take_out(engine, why_out)
             if current is not None:
-                await self._load(engine, current, mark=LEFT_OUT)
+                await self._load(engine, current)
         elif current is not None and is_older(probe.version, current.version):
             if is_in:
                 await self._take_out(engine, f"it serves version {probe.version}, current is {current.version}")
@@ -227,10 +275,15 @@ class EngineWatch:
     async def _current(self, probes: dict[str, Probe]) -> Current | None:
         """The version that engines should serve: the last announced one, else the last published one.
 
-        None unless it is confirmed: by the catalog, which has the weights, or by an engine that serves it.
+        None unless it is confirmed: by the catalog, which has the weights, or by an engine that serves it. With nobody
+        left to publish, the newest one in the catalog stands in for the first published one.
         """
-        versions = [row for row in await asyncio.to_thread(self._catalog.versions) if row.published_us is not None]
+        rows = await asyncio.to_thread(self._catalog.versions)
+        versions = [row for row in rows if row.published_us is not None]
         newest = max(versions, key=lambda row: row.published_us or 0, default=None)
+        if newest is None and self._left_out():
+            versions = rows
+            newest = max(rows, key=lambda row: row.version, default=None)
         wanted = self._announced() or (str(newest.version) if newest is not None else None)
         if wanted is None:
             return None
@@ -239,12 +292,16 @@ class EngineWatch:
             return None
         return Current(wanted, None if folder is None else str(loaded_by_engines(Path(folder))))
 
+    def _left_out(self) -> _Out:
+        return {engine: why for engine, why in self.out().items() if why.startswith(LEFT_OUT)}
+
     async def _take_out(self, engine: str, why: str) -> None:
+        why = self._left_out().get(engine, why)  # that it is left out may have come after its probe
         self._keep(self.out() | {engine: why})
         await self._rotation.take_out(engine)
         logger.warning("the engine %s is out of rotation: %s", engine, why)
 
-    async def _load(self, engine: str, current: Current, *, mark: str = "", asleep: AsleepEngine | None = None) -> None:
+    async def _load(self, engine: str, current: Current, *, asleep: AsleepEngine | None = None) -> None:
         if current.folder is None or time.monotonic() < self._load_after.get(engine, 0.0):
             return
         _finish(self._check)  # the dead came first, and this takes long
@@ -255,6 +312,7 @@ class EngineWatch:
                 await asyncio.to_thread(wake_up, self._catalog, [engine])
         except RouterFailed as error:
             self._load_after[engine] = time.monotonic() + LOAD_RETRY_S
+            mark = LEFT_OUT if engine in self._left_out() else ""
             self._keep(self.out() | {engine: f"{mark}it did not load version {current.version}: {error}"})
             logger.warning("the engine %s stays out of rotation: %s", engine, error)
         else:
@@ -263,6 +321,8 @@ class EngineWatch:
             self.nudge()  # the next check finds it current, and adds it to the rotation
 
     async def _put_in(self, engine: str, probe: Probe) -> None:
+        if engine in self._left_out():
+            return  # since it was probed
         await self._rotation.put_in(engine)
         self._keep({url: why for url, why in self.out().items() if url != engine})
         logger.warning("the engine %s is in rotation again, with version %s", engine, probe.version)

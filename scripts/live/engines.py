@@ -321,7 +321,11 @@ class Engines:
 
     async def _close_gates(self) -> None:
         if not self._closed:
-            await self._gates.close()
+            try:
+                await self._gates.close()
+            except BaseException:  # some closed, and would be renewed
+                await self._gates.open(None, {})
+                raise
             self._closed = True
 
     async def _publish(

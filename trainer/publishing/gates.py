@@ -1,7 +1,8 @@
 """Closes and opens the gates of all proxies: those named in the settings, and the live ones in the catalog.
 
 Invariant: `close` returns once all gates are closed, or raises. A proxy of the catalog that does not answer counts as
-dead once its lease has expired. `open` may always be called.
+dead once its lease has expired. `open` may always be called. Closed gates have a lease, which is renewed until they are
+opened: proxies bring engines back themselves, and open, once the process that closed them is gone.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from weir.trainer.errors import PublishFailed
 from weir.trainer.http_json import Refused, Unreachable, for_each, post
 
 ASK_AGAIN_S = 0.5
+LEASE_S = 15.0
+RENEW_S = 3.0  # between two renewals
 
 logger = logging.getLogger("weir.trainer.publishing.gates")
 
@@ -25,13 +28,24 @@ logger = logging.getLogger("weir.trainer.publishing.gates")
 class Gates:
     """The gates of one publish."""
 
-    def __init__(self, http: httpx.AsyncClient, named: list[str], catalog: Catalog, control_key: str | None) -> None:
+    def __init__(
+        self,
+        http: httpx.AsyncClient,
+        named: list[str],
+        catalog: Catalog,
+        control_key: str | None,
+        *,
+        has_lease: bool = True,
+    ) -> None:
+        """Without `has_lease` gates stay closed until they are opened, or for `proxy.gate_limit_s`."""
         self._http = http
         self._named = [url.rstrip("/") for url in named]
         self._catalog = catalog
         self._headers = {"authorization": f"Bearer {control_key}"} if control_key else {}
         self._body: dict[str, Any] = {}  # of the requests that close
         self._asked: list[str] = []  # proxies that were asked to close
+        self._lease: dict[str, Any] = {"lease_s": LEASE_S} if has_lease else {}
+        self._renewing: asyncio.Task[None] | None = None
         self.engine_pause = "abort"  # the pause mode for engines, known once all gates are closed
 
     async def close(self, *, serve_passes: bool = False) -> None:
@@ -39,9 +53,11 @@ class Gates:
 
         `serve_passes`: they let calls with the tag `serve` pass.
         """
-        self._body = {"mode": "continue"} | ({"serve_passes": True} if serve_passes else {})
+        self._body = {"mode": "continue"} | ({"serve_passes": True} if serve_passes else {}) | self._lease
         listed = await self._live()
         self._asked = [*dict.fromkeys([*self._named, *sorted(listed)])]  # also if the answer is lost
+        if self._lease and self._renewing is None:
+            self._renewing = asyncio.create_task(self._renew())
         failed = await for_each(self._asked, lambda url: self._close(url))
         for url, why in failed.items():
             raise PublishFailed(
@@ -55,6 +71,10 @@ class Gates:
         `version` is the version that engines serve now, if it is new; `left_out` names engines that stay paused, with
         reasons: the proxies' watch brings them to the newest version.
         """
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.wait([self._renewing])
+            self._renewing = None
         body: dict[str, Any] = {} if version is None else {"weight_version": version}
         body |= {"left_out": left_out} if left_out else {}
         failed = await for_each(
@@ -64,6 +84,19 @@ class Gates:
             logger.warning(
                 "the gate of %s may stay closed until its time limit: %s; publish again once it answers", url, why
             )
+
+    async def _renew(self) -> None:
+        """Until cancelled. A renewal that comes late closes no gate that was opened."""
+        body = {"renews": True} | self._lease
+
+        async def renew(url: str) -> None:
+            await post(self._http, f"{url}/weir/pause", body, headers=self._headers, timeout_s=LEASE_S)
+
+        while True:
+            await asyncio.sleep(RENEW_S)
+            failed = await for_each(self._asked, renew)
+            for url, why in failed.items():
+                logger.warning("the gate of %s stays closed, but was not renewed: %s", url, why)
 
     async def _close(self, url: str) -> None:
         waited = False

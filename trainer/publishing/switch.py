@@ -274,4 +274,5 @@ def _client() -> httpx.AsyncClient:
 
 
 def _gates(http: httpx.AsyncClient, member: Member) -> Gates:
-    return Gates(http, member.config.proxy_urls, member.catalog, control_key(member.config, member.store))
+    key = control_key(member.config, member.store)  # who holds the devices is in rows of the catalog, until it expires
+    return Gates(http, member.config.proxy_urls, member.catalog, key, has_lease=False)

@@ -128,7 +128,16 @@ def phases(catalog: Catalog) -> list[PhaseRow]:
 def controlled_engines(catalog: Catalog) -> set[str]:
     """The engines whose rotation and weights a controller decides that lives: its lease has not expired."""
     with catalog.reading().begin() as connection:
-        lease = (t.leases.c.name == CLUSTER) & (t.leases.c.expires_us > database_now_us(connection))
-        held = sa.exists().where(lease)
-        urls = connection.execute(sa.select(_M.url).where(_M.url.is_not(None), held)).scalars()
-        return {url.rstrip("/") for url in urls}
+        return _engines(connection, t.leases.c.expires_us > database_now_us(connection))
+
+
+def deserted_engines(catalog: Catalog) -> set[str]:
+    """The engines of a controller that was killed: its lease has expired, and it did not give it back."""
+    with catalog.reading().begin() as connection:
+        return _engines(connection, t.leases.c.expires_us.between(1, database_now_us(connection)))
+
+
+def _engines(connection: sa.Connection, lease_is: sa.ColumnElement[bool]) -> set[str]:
+    held = sa.exists().where((t.leases.c.name == CLUSTER) & lease_is)
+    urls = connection.execute(sa.select(_M.url).where(_M.url.is_not(None), held)).scalars()
+    return {url.rstrip("/") for url in urls}

@@ -1,5 +1,6 @@
 """The gate: calls in flight when it closes become one answer with a span before and a span after; new calls wait."""
 
+import asyncio
 import concurrent.futures
 import json
 import threading
@@ -12,6 +13,8 @@ import pytest
 from support_scripted_engine import Script, logprob_of
 from support_way import Way, ids_of, text_of
 
+from weir.proxy.engines import gate as gate_module
+from weir.proxy.engines.gate import Gate, PauseMode
 from weir.store.records.call_record import CallRecord, FinishReason, VersionSpan, unpack_ids, unpack_logprobs
 
 USER: Any = [{"role": "user", "content": "Hi"}]
@@ -273,3 +276,27 @@ def test_a_product_s_call_passes_a_gate_that_was_closed_to_all_others(
     way.proxy.control("POST", "/weir/resume")
     assert agents_answer.result(120) == held.result(120) == ANSWER
     assert sorted(record.held_us > 0 for record in way.proxy.records()) == [False, False, True, True]
+
+
+def test_a_lease_that_ends_while_the_process_stood_still_lasts_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renewals may be waiting to be read."""
+    monkeypatch.setattr(gate_module, "LATE_S", 0.05)
+
+    async def stand_still() -> None:
+        abandoned = asyncio.Event()
+        gate = Gate(600.0, on_abandoned=abandoned.set)
+        await gate.close(PauseMode.CONTINUE, 1.0, lease_s=0.05)
+        time.sleep(0.2)  # noqa: ASYNC251 (nothing of this loop runs)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
+        assert not gate.is_abandoned
+        await asyncio.wait_for(abandoned.wait(), 60)
+        assert gate.is_abandoned and not gate.is_open
+        gate.renew(600.0)
+        gate.open_abandoned()
+        assert not gate.is_open and gate.times_expired == 0, "whoever closed it is back"
+        gate.open()
+        gate.renew(600.0)
+        assert gate.is_open
+
+    asyncio.run(stand_still())

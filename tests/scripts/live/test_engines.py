@@ -23,6 +23,7 @@ from weir.scripts.live import engines as module
 from weir.scripts.live.engines import Engines
 from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
+from weir.trainer.publishing.gates import LEASE_S
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.versions.version_folder import version_path, write_version
 
@@ -211,7 +212,7 @@ def test_engines_load_beside_one_that_stays_and_gates_let_tagged_calls_pass(stor
             (first.version, second.version) == ("1", "0") and not first.paused and "pause_generation" not in second.told
         )
         assert told == [
-            ("/weir/pause", {"mode": "continue", "serve_passes": True}),
+            ("/weir/pause", {"mode": "continue", "serve_passes": True, "lease_s": LEASE_S}),
             ("/weir/resume", {"weight_version": 1}),
         ]
         assert set(await engines.router.engines()) == {first.url, second.url}
@@ -221,7 +222,9 @@ def test_engines_load_beside_one_that_stays_and_gates_let_tagged_calls_pass(stor
         told.clear()
         await engines.router.take_out(second.url)
         assert (await engines.load([first.url])).failed == {}
-        assert told[0] == ("/weir/pause", {"mode": "continue"}), "with no other engine all calls are held"
+        assert told[0] == ("/weir/pause", {"mode": "continue", "lease_s": LEASE_S}), (
+            "with no other engine all calls are held"
+        )
         await engines.close()
 
     with running_pair(tmp_path) as pair:

@@ -16,6 +16,7 @@ from weir.store.catalog import schema as t
 from weir.store.catalog.proxies import LEASE_S, seen_proxy
 from weir.store.config import StoreConfig
 from weir.trainer.errors import PublishFailed
+from weir.trainer.publishing import gates
 from weir.trainer.publishing.publish import publish
 from weir.trainer.trainer import Trainer
 
@@ -144,7 +145,10 @@ def test_proxies_that_live_in_the_catalog_close_and_open_with_the_named_ones_and
         report = trainer.run_round()
         assert report is not None and report.published.serving == [engine.url]
         for each in (proxy, listed):
-            assert each.told == [("/weir/pause", {"mode": "continue"}), ("/weir/resume", {"weight_version": 1})]
+            assert each.told == [
+                ("/weir/pause", {"mode": "continue", "lease_s": gates.LEASE_S}),
+                ("/weir/resume", {"weight_version": 1}),
+            ]
     trainer.close()
 
 

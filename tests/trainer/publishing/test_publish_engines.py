@@ -30,6 +30,7 @@ from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.trainer.errors import PublishFailed
 from weir.trainer.publishing.catalog_entries import serve
+from weir.trainer.publishing.gates import LEASE_S
 from weir.trainer.publishing.publish import PublishReport
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.versions.version_folder import version_path, write_version
@@ -214,7 +215,7 @@ def test_an_engine_in_trouble_is_named_and_stays_out_until_the_next_version_brin
     assert why in report.failed[fleet.relay.url]
     assert f"engine {fleet.relay.url} is paused and out of rotation" in publisher.said.getvalue()
     told = {"weight_version": 1, "left_out": report.failed}
-    assert publisher.proxy.told == [("/weir/pause", {"mode": "continue"}), ("/weir/resume", told)]
+    assert publisher.proxy.told == [("/weir/pause", {"mode": "continue", "lease_s": LEASE_S}), ("/weir/resume", told)]
     assert version_of(fleet.good) == "1"
     wait_for_workers(fleet.router.url, {fleet.good.url})
     assert answered_by(fleet, 4) == {"1"}
@@ -234,7 +235,7 @@ def test_weights_that_no_engine_can_read_change_nothing_but_what_is_said(fleet: 
     with pytest.raises(PublishFailed, match="no engine serves version 1, all keep the weights they have") as failed:
         publisher.publish(1)
     assert all(url in str(failed.value) for url in fleet.urls)
-    assert publisher.proxy.told == [("/weir/pause", {"mode": "continue"}), ("/weir/resume", {})]
+    assert publisher.proxy.told == [("/weir/pause", {"mode": "continue", "lease_s": LEASE_S}), ("/weir/resume", {})]
     assert (version_of(fleet.good), version_of(fleet.bad)) == ("0", "0")
     wait_for_workers(fleet.router.url, set(fleet.urls))
     assert answered_by(fleet, 4) == {"0"}

@@ -1,0 +1,156 @@
+"""Gates whose closer was killed: they open once an engine is fit to serve, never on weights that are half loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from support_loading_engine import loading_engine
+from support_proxy import CONTROL_KEY, RunningProxy, running_proxy
+from support_router import running_router
+from support_scripted_proxy import KEY, scripted_proxy
+from support_scripted_proxy import Proxy as ScriptedProxy
+
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.cluster.members import CLUSTER, MemberRow, take_over
+from weir.store.catalog.leases import take_lease
+from weir.store.config import StoreConfig
+from weir.trainer.publishing import gates
+
+LEASE_S = 2.0
+CLOSER = f"""
+import asyncio, sys, httpx
+from pathlib import Path
+from weir.store.catalog.catalog import Catalog
+from weir.store.config import StoreConfig
+from weir.trainer.publishing import gates
+
+gates.LEASE_S, gates.RENEW_S = {LEASE_S}, 0.1
+
+async def close():
+    catalog = Catalog.open(StoreConfig(root=Path(sys.argv[1])))
+    async with httpx.AsyncClient(trust_env=False) as http:
+        await gates.Gates(http, [], catalog, {CONTROL_KEY!r}).close()
+        print("closed", flush=True)
+        await asyncio.sleep(3600)
+
+asyncio.run(close())
+"""
+
+
+def wait_for(condition: Callable[[], bool], limit_s: float = 60) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not become true"
+        time.sleep(0.02)
+
+
+def is_open(proxy: RunningProxy) -> bool:
+    return proxy.control("GET", "/weir/state").json()["gate"] == "open"
+
+
+def test_gates_of_a_killed_controller_open_once_engines_have_weights_that_are_whole(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    """One engine was being loaded in rotation, the other one trained: both return with the newest version."""
+    with (
+        loading_engine() as loaded,
+        loading_engine() as trained,
+        running_router([loaded.url, trained.url], tmp_path) as router,
+        running_proxy(tmp_path / "store", tiny_model_dir, router.url, engine_check_s=0.05) as proxy,
+    ):
+        catalog = proxy.proxy.catalog
+        wait_for(lambda: trained.told.count("model_info") > 0)  # the proxies know it
+
+        def inside() -> set[str]:
+            workers = httpx.get(f"{router.url}/workers", trust_env=False, timeout=60).json()["workers"]
+            return {worker["url"] for worker in workers}
+
+        row = {"tags": ["train"], "kind": "", "memory_gb": None, "train_priority": 0.0, "phase": "train"}
+        take_over(
+            catalog,
+            [MemberRow(name="a", url=loaded.url, **row), MemberRow(name="b", url=trained.url, **row)],
+            take_lease(catalog, CLUSTER, "controller", 600),
+        )
+        workers = httpx.get(f"{router.url}/workers", trust_env=False, timeout=60).json()["workers"]
+        (worker,) = [worker["id"] for worker in workers if worker["url"] == trained.url]
+        httpx.delete(f"{router.url}/workers/{worker}", trust_env=False, timeout=60)
+        wait_for(lambda: inside() == {loaded.url})
+        closer = subprocess.Popen([sys.executable, "-c", CLOSER, str(tmp_path / "store")], stdout=subprocess.PIPE)
+        assert closer.stdout is not None and closer.stdout.readline() == b"closed\n"
+        loaded.paused = trained.paused = True
+        (tmp_path / "model.safetensors").touch()
+        catalog.add_version(1, path=str(tmp_path), parent=None, round_id=None, manifest_sha256="0" * 64)
+        assert not is_open(proxy) and loaded.version == "0"
+        loaded.slow_s = {"/update_weights_from_disk": 0.2}
+        closer.kill()
+        closer.wait()
+        take_lease(catalog, CLUSTER, "controller", 1e-6)  # it ends by itself
+        wait_for(lambda: is_open(proxy))
+        assert inside() and all(engine.version == "1" for engine in (loaded, trained) if engine.url in inside())
+        wait_for(lambda: inside() == {loaded.url, trained.url} and proxy.proxy.engines.out() == {})
+        for engine in (loaded, trained):
+            assert (engine.version, engine.paused) == ("1", False)
+        assert proxy.control("GET", "/weir/state").json()["opened_by_limit"] is True
+
+
+def test_a_gate_without_engines_that_are_fit_stays_closed_and_opens_for_its_closer_alone(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    with (
+        loading_engine() as engine,
+        running_router([engine.url], tmp_path) as router,
+        running_proxy(tmp_path / "store", tiny_model_dir, router.url, engine_check_s=0.05) as proxy,
+    ):
+        proxy.control("POST", "/weir/pause", {"lease_s": 0.1})
+        wait_for(lambda: is_open(proxy))  # nothing was ever published, so that nothing can be half loaded
+        engine.fault = "breaks"
+        (tmp_path / "model.safetensors").touch()
+        proxy.proxy.catalog.add_version(1, path=str(tmp_path), parent=None, round_id=None, manifest_sha256="0" * 64)
+        proxy.control("POST", "/weir/pause", {"lease_s": 0.1, "serve_passes": True})
+        wait_for(lambda: is_open(proxy))  # what was loading was out of rotation
+        assert engine.version == "0"
+        proxy.control("POST", "/weir/pause", {"lease_s": 0.1})
+        wait_for(lambda: "update_weights_from_disk" in engine.told)
+        state = proxy.control("GET", "/weir/state").json()
+        assert (state["gate"], state["gate_abandoned"]) == ("closed", True)
+        assert list(state["engines_out"]) == [engine.url]
+        proxy.control("POST", "/weir/pause", {"lease_s": 600.0, "renews": True})
+        assert proxy.control("GET", "/weir/state").json()["gate_abandoned"] is False
+        proxy.control("POST", "/weir/resume")
+        assert proxy.control("POST", "/weir/pause", {"lease_s": 600.0, "renews": True}).json()["gate"] == "open"
+
+
+def test_closed_gates_are_renewed_until_they_are_opened(store: StoreConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "RENEW_S", 0.01)
+    catalog = Catalog.open(store)
+
+    async def close_and_open(proxy: ScriptedProxy) -> None:
+        async with httpx.AsyncClient(trust_env=False) as http:
+            closed = gates.Gates(http, [proxy.url], catalog, KEY)
+            await closed.close()
+            while proxy.times_renewed < 2:  # noqa: ASYNC110 (another thread counts)
+                await asyncio.sleep(0.01)
+            await closed.open(None, {})
+            proxy.times_renewed = 0
+            held = gates.Gates(http, [proxy.url], catalog, KEY, has_lease=False)
+            await held.close()
+            await asyncio.sleep(0.05)
+            await held.open(None, {})
+        assert proxy.told == [
+            ("/weir/pause", {"mode": "continue", "lease_s": gates.LEASE_S}),
+            ("/weir/resume", {}),
+            ("/weir/pause", {"mode": "continue"}),
+            ("/weir/resume", {}),
+        ]
+        assert proxy.times_renewed == 0
+
+    with scripted_proxy() as proxy:
+        asyncio.run(close_and_open(proxy))
+    catalog.close()
