@@ -26,6 +26,7 @@ class LoadingEngine:
         self.version = "0"
         self.paused = False
         self.fault: Fault | None = None
+        self.refuses: str | None = None  # a path that is answered with an error
         self.slow_s: dict[str, float] = {}  # path → what an answer takes
         self.told: list[str] = []
         self.hung = threading.Event()
@@ -35,6 +36,8 @@ class LoadingEngine:
         """Status and body of an answer."""
         self.told.append(path.removeprefix("/"))
         time.sleep(self.slow_s.get(path, 0.0))
+        if path == self.refuses:
+            return 500, {"error": "busy"}
         if path == "/pause_generation":
             self.paused = True
         elif path == "/continue_generation":

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from weir.proxy.engines.router import Liveness, Probe, RouterClient, RouterFaile
 from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.trainer.errors import HoldTooShort, TrainerError
-from weir.trainer.http_json import LIMITS, Refused, get, post
+from weir.trainer.http_json import LIMITS, Refused, for_each, get, post
 from weir.trainer.publishing.catalog_entries import control_key, serve
 from weir.trainer.publishing.gates import Gates
 from weir.trainer.publishing.publish import PublishReport
@@ -252,24 +253,42 @@ class Engines:
         return Loaded(failed=report.failed, staged_s=staged_s)
 
     async def _load_aside(self, urls: Sequence[str]) -> PublishReport:
-        """Load out of rotation, beside engines that stay; with calls that have the tag `serve`, others are held."""
+        """Load out of rotation, beside engines that stay; with calls that have the tag `serve`, others are held.
+
+        Engines that do not pause fail, and the others load; where none pauses, all are back in rotation.
+        """
         gates = self._new_gates()
         version: int | None = None
         try:
             if self._serves:
                 await gates.close(serve_passes=True)
-            async with self._changing:
-                for url in urls:
-                    await self._take_out(url)
-            await asyncio.gather(*(self._pause(url) for url in urls))
-            report = await self._publish(urls, holds_calls=False)
+            unpaused = await self._take_aside(urls)
+            report = await self._publish([url for url in urls if url not in unpaused], holds_calls=False)
             version = report.version
             async with self._changing:
                 for url in report.serving:
                     await self._put_in(url)
         finally:
             await gates.open(version, {})
-        return report
+        return dataclasses.replace(report, failed=unpaused | report.failed)
+
+    async def _take_aside(self, urls: Sequence[str]) -> dict[str, str]:
+        """Take engines out of rotation and pause them; returns why some did not pause. Raises `Refused` if none did."""
+        try:
+            async with self._changing:
+                for url in urls:
+                    await self._take_out(url)
+            unpaused = await for_each(urls, self._pause)
+            if len(unpaused) == len(urls):
+                raise Refused(next(iter(unpaused.values())))
+        except (Refused, RouterFailed):  # nothing was loaded: they go on with the weights that they have
+            async with self._changing:
+                for url in urls:
+                    with contextlib.suppress(Refused, RouterFailed, MemberFailed):
+                        await post(self._http, f"{url}/continue_generation", {})
+                        await self._put_in(url)
+            raise
+        return unpaused
 
     def _new_gates(self) -> Gates:
         return Gates(self._http, self._config.proxy_urls, self._catalog, control_key(self._config, self._store))

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
+import httpx
 import pytest
 from rich.console import Console
 from support_loading_engine import LoadingEngine, loading_engine
 from support_model import make_tiny_model
-from support_router import running_router
+from support_router import running_router, wait_for_workers
 from support_scripted_proxy import KEY, Proxy, scripted_proxy
 
 from weir.scripts.live import engines as module
@@ -229,4 +230,29 @@ def test_engines_load_beside_one_that_stays_and_gates_let_tagged_calls_pass(stor
 
     with running_pair(tmp_path) as pair:
         asyncio.run(load(pair))
+    catalog.close()
+
+
+def test_an_engine_that_does_not_pause_costs_the_others_nothing_and_alone_it_stays_in_rotation(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    catalog = Catalog.open(store)
+    write_first_version(store)
+
+    async def load(pair: Pair, stays: str) -> None:
+        engines = Engines(pair.config, store, catalog, Console(quiet=True), 5.0, serves=True)
+        first, second = pair.first, pair.second
+        first.refuses = "/pause_generation"
+        assert "500" in (await engines.load([first.url])).failed[first.url]
+        assert set(await engines.router.engines()) == {first.url, second.url, stays} and first.version == "0"
+        assert list((await engines.load([first.url, second.url])).failed) == [first.url]
+        assert second.version == "1" and not second.paused
+        assert set(await engines.router.engines()) == {second.url, stays}, "what did not load is lost, and joins again"
+        assert pair.proxy.gate == "open"
+        await engines.close()
+
+    with running_pair(tmp_path) as pair, loading_engine() as third:
+        httpx.post(f"{pair.config.router_url}/workers", json={"url": third.url}, trust_env=False, timeout=60)
+        wait_for_workers(str(pair.config.router_url), {pair.first.url, pair.second.url, third.url})
+        asyncio.run(load(pair, third.url))
     catalog.close()

@@ -1,15 +1,18 @@
 """`weir train` while its parts die by kill -9 at random moments: judge, ranks, slot, agents, engines, controller.
 
 The run continues after each, or says why it does not. WEIR_TEST_KILLS names how many parts are killed, one after the
-other; the moment is a random number of phase changes after the round before was made.
+other; the moment is a random number of phase changes after the round before was made. With WEIR_TEST_KILL_MINUTES parts
+are killed for so long, and every other killed controller stays away until agents are served without it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +23,9 @@ from support_live import Cluster, running_cluster
 from support_servers import ServerProcess, find_free_port, start_server
 
 KILLS = int(os.environ.get("WEIR_TEST_KILLS", "4"))
+MINUTES = float(os.environ.get("WEIR_TEST_KILL_MINUTES", "0"))
 MOST_PHASES = 6  # between a round and the kill
+WITHOUT_CONTROLLER_S = 180.0  # the lease of gates, that of the controller, and a load, on a machine under load
 JUDGE = """
 import json, random, sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -55,6 +60,7 @@ class Victims:
     folder: Path
     port: int
     judge: ServerProcess
+    controllers_killed: int = 0
 
     def parts(self) -> dict[str, Callable[[], None]]:
         """What can be killed, by name."""
@@ -81,7 +87,23 @@ class Victims:
     def _kill_controller(self) -> None:
         self.cluster.trains[-1].kill()
         self.cluster.trains[-1].wait()
+        self.controllers_killed += 1
+        if MINUTES and self.controllers_killed % 2:
+            self._is_served_without_a_controller()
         self.cluster.train()
+
+    def _is_served_without_a_controller(self) -> None:
+        """All engines return, and no gate stays closed: calls are answered."""
+        deadline = time.monotonic() + WITHOUT_CONTROLLER_S
+
+        def is_served() -> bool:
+            assert time.monotonic() < deadline, (self.cluster.gate(), self.cluster.in_rotation())
+            return self.cluster.gate() == "open" and self.cluster.in_rotation() == set(self.cluster.engine_urls)
+
+        while not is_served():
+            time.sleep(0.2)
+        left = iter((False, True))
+        assert self.cluster.call_until(lambda: next(left)) == (1, [])
 
     def _kill_child(self, module: str) -> None:
         """Kill it once it runs; it may just end."""
@@ -119,10 +141,14 @@ def test_whatever_is_killed_at_a_random_moment_the_run_goes_on(victims: Victims)
     order = [*draw.sample(["judge", "rank"], 2), *draw.sample(others, len(others))]
     cluster.train()
     cluster.wait(cluster.made(1))
-    for number in range(KILLS):
+    ends_s = time.monotonic() + 60 * MINUTES
+    for number in itertools.count():
+        if number >= KILLS and time.monotonic() >= ends_s:
+            break
         name = order[number % len(order)]
         moment = len(cluster.phases()) + draw.randint(0, MOST_PHASES)
         cluster.wait(lambda at=moment: len(cluster.phases()) >= at)
+        print(f"kill {number + 1}: {name}", flush=True)
         victims.parts()[name]()
         cluster.wait(cluster.made(1))
     cluster.trains[-1].terminate()
