@@ -135,6 +135,7 @@ def victims(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> I
             started.judge.stop()
 
 
+@pytest.mark.timeout(600 + 120 * MINUTES)  # the last round may need as long as the first ones
 def test_whatever_is_killed_at_a_random_moment_the_run_goes_on(victims: Victims) -> None:
     cluster, draw = victims.cluster, random.Random(KILLS)
     others = [name for name in victims.parts() if name not in ("judge", "rank")]
