@@ -118,6 +118,7 @@ class Rules(_Section):
     max_staleness: float = Field(default=1.0, ge=0, description="Versions that a sample may be behind.")
     updates_per_version: int = Field(default=1, ge=1, description="Updates between two loads of new weights.")
     train_members: int = Field(default=16, ge=1, description="Members that train, by train_priority.")
+    sessions: int = Field(default=0, ge=0, description="Sessions of samples that agents run at a time; 0: any number.")
     serve_share: float = Field(
         default=0.0, ge=0, lt=1, description="Share of the engines that the sessions of [online] keep at any time."
     )

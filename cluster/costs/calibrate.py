@@ -102,16 +102,19 @@ class Calibration:
 def calibrate(root: Path | str, since_s: float = 0.0) -> Calibration:
     """Fit the costs to the calls of a store, and to the phases of its members, that began since a moment.
 
+    A controller learns what a switch costs from any: where none began since then, the earlier ones count.
+
     Raises:
         ClusterInvalid: The store has too few calls with tokens.
     """
     with connect(root) as db:
         rows = np.array(db.execute(CALLS, [int(since_s * 1e6)]).fetchall(), dtype=np.float64)
         rotation = np.array(db.execute(ROTATION).fetchall(), dtype=np.float64).reshape(-1, 2)
-        medians = db.execute(PHASES, [int(since_s * 1e6)]).fetchone()
+        since, ever = (db.execute(PHASES, [int(moment * 1e6)]).fetchone() for moment in (since_s, 0.0))
     if len(rows) < LEAST_CALLS:
         raise ClusterInvalid(f"the store {root} has {len(rows)} calls with tokens; a fit needs {LEAST_CALLS}")
-    assert medians is not None
+    assert since is not None and ever is not None
+    medians = [before if seconds is None else seconds for seconds, before in zip(since, ever, strict=True)]
     names = ("update_s", "judge_s", "to_train_s", "to_rollout_s", "load_s")
     return dataclasses.replace(fit(rows, rotation), phases=PhaseCosts(**dict(zip(names, medians, strict=True))))
 

@@ -315,6 +315,7 @@ class Host:
             self.lose(name, str(error))
             return
         self._moves.pop(name)
+        started += self._beside.get(name, {}).get(Overlap.STATE, 0.0)  # it took calls meanwhile
         self.book.settled(name, 0.0 if before is Role.NONE else time.monotonic() - started)
         if role is Role.ROLLOUT:
             self._begin(name, Phase.ROLLOUT, self._without_calls(), Event.MEMBER_SETTLED)  # none came to it yet

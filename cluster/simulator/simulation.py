@@ -24,6 +24,7 @@ from weir.cluster.errors import ClusterInvalid
 from weir.cluster.simulator.engine import Engine, Request
 from weir.cluster.simulator.generation import Generation
 from weir.cluster.simulator.result import Result, Totals
+from weir.cluster.simulator.slots import Slots
 from weir.cluster.state import Abort, Action, Assign, Event, Load, Member, Policy, Role, Settings, Start, Tag, Train
 from weir.cluster.timeline import Activity, Overlap, Timeline
 from weir.cluster.workloads.by_kind import arrivals, samples
@@ -86,6 +87,7 @@ class Simulation:
         self.holds_s = array("d")
         self.serve_holds_s = array("d")  # of the requests that are no samples
         self.samples: dict[int, Episode] = {}
+        self._slots = Slots(rules.sessions)
         self._requests: dict[int, list[Request]] = {}  # sessions that are not complete, by their samples
         self._contexts: dict[int, float] = {}  # tokens of those that are, by their samples
         self._spread = random.Random(description.workload.seed)
@@ -176,23 +178,27 @@ class Simulation:
             self.samples[sample] = episode
             self._requests[sample], self._contexts[sample] = [], 0.0
             for session in (episode, *episode.others):
-                self._begin(Request(self._serial, sample, session, now), now)
+                request = Request(self._serial, sample, session, now)
+                self._serial += 1
+                self._requests[sample].append(request)
+                if self._slots.enter(request):
+                    self._begin(request)
 
-    def _begin(self, request: Request, now: float) -> None:
-        assert request.sample is not None
-        self._serial += 1
-        self._requests[request.sample].append(request)
+    def _begin(self, request: Request) -> None:
         pause_s = request.episode.thinks_s[0] + self.description.costs.call_s
         if pause_s > 0:
             self.generation.num_thinking += 1
             self._after(pause_s, self._thought, request)
         else:
-            self._submit(request, now)
+            self._submit(request, self.env.now)
 
     def _abort(self, count: int) -> None:
         for sample in self.book.abort(count):
-            for request in self._requests.pop(sample, ()):
+            dropped = self._requests.pop(sample, [])
+            for request in dropped:
                 self.generation.drop(request, self.env.now)
+            for request in self._slots.leave(dropped):
+                self._begin(request)
             self._contexts.pop(sample, None)
             self.totals.wasted += self.samples.pop(sample).generated
             self.totals.aborted += 1
@@ -250,6 +256,8 @@ class Simulation:
     def _session_ended(self, request: Request, sample: int) -> None:
         now = self.env.now
         self._requests[sample].remove(request)
+        for other in self._slots.leave([request]):
+            self._begin(other)
         self._contexts[sample] += request.context
         if not self._requests[sample]:
             del self._requests[sample]

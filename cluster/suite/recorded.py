@@ -36,6 +36,12 @@ JOIN sessions s USING (group_id) WHERE s.num_output_tokens > 0 GROUP BY r.round_
 PHASES = """
 SELECT member, seconds, epoch(began_at), epoch(ended_at), phase, weight_version FROM phases
 WHERE ended_at IS NOT NULL AND seconds IS NOT NULL"""
+AT_A_TIME = """
+SELECT max(level) FROM (
+  SELECT sum(step) OVER (ORDER BY moment, step) AS level FROM (
+    SELECT created_at AS moment, 1 AS step FROM sessions WHERE epoch(created_at) BETWEEN $1 AND $2
+    UNION ALL
+    SELECT finished_at AS moment, -1 AS step FROM sessions WHERE epoch(created_at) BETWEEN $1 AND $2))"""
 AGES = """
 SELECT max(r.weight_version - 1 - s.version_min)
 FROM (SELECT weight_version, unnest(group_ids) AS group_id FROM rounds WHERE state = 'committed') r
@@ -50,6 +56,7 @@ class Recorded:
         tags: The tags of each member.
         batch: Groups of a round, the most frequent number.
         train_members: Members that trained at a time.
+        sessions: Sessions that agents ran at a time, at most.
         max_staleness: Versions between a group and its round, at most.
         tokens_per_s: Generated tokens of the groups that were trained on, a second.
         idle_share: Share of all members' time without generating or training.
@@ -59,6 +66,7 @@ class Recorded:
     tags: Sequence[frozenset[Tag]]
     batch: int
     train_members: int
+    sessions: int
     max_staleness: int
     rounds: int
     begins_s: float
@@ -85,12 +93,14 @@ def recorded(root: Path | str, warmup: int) -> Recorded:
         [(age,)] = db.execute(AGES).fetchall()
         begins, ends = rounds[warmup - 1][0], rounds[-1][0]
         seconds, trainers = _activities(db, begins, ends)
+        [(sessions,)] = db.execute(AT_A_TIME, [begins, ends]).fetchall()
     whole = sum(seconds.values())
     shares = {name: spent / whole for name, spent in sorted(seconds.items())}
     return Recorded(
         tags=[frozenset(Tag(tag) for tag in json.loads(tags)) for (tags,) in members],
         batch=Counter(count for _, count, _ in rounds).most_common(1)[0][0],
         train_members=trainers,
+        sessions=int(sessions or 0),
         max_staleness=max(int(age or 0), 0),
         rounds=len(rounds) - warmup,
         begins_s=begins,
@@ -124,7 +134,12 @@ def simulated(root: Path | str, run: Recorded, policy: str, warmup: int) -> Resu
         devices={"device": device},
         members=tuple(members),
         costs=Costs.model_validate(calibrate(root, run.begins_s).costs() | {"kv_tokens": ROOMY}),
-        rules=Rules(batch=run.batch, max_staleness=run.max_staleness, train_members=run.train_members),
+        rules=Rules(
+            batch=run.batch,
+            max_staleness=run.max_staleness,
+            train_members=run.train_members,
+            sessions=run.sessions,
+        ),
     )
     episodes = itertools.cycle(read_groups(root, warmup))
     return Simulation(description, POLICIES[policy], episodes=episodes).run(updates=UPDATES, warmup=warmup)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,6 @@ SESSIONS = """
 SELECT r.weight_version, s.group_id, s.session_id, epoch_us(s.created_at), epoch_us(s.finished_at)
 FROM (SELECT weight_version, unnest(group_ids) AS group_id FROM rounds WHERE state = 'committed') r
 JOIN sessions s USING (group_id) ORDER BY 1, 2, 4"""
-TRAINED = "SELECT DISTINCT epoch_us(began_at) FROM phases WHERE event = 'trained' ORDER BY 1"
 READY = """
 SELECT median(began - ended) FROM (
   SELECT DISTINCT epoch_us(p.began_at) AS began,
@@ -47,15 +45,14 @@ def read_store(root: Path | str) -> list[Episode]:
 def read_groups(root: Path | str, after: int = 0) -> list[Episode]:
     """The groups of rounds after so many, in their order: an episode for each, whose sessions run beside each other.
 
-    Seconds from a group's permit to a session's first call, and from its last answer until it is ready, are the
-    agent's. A controller permits groups when it has trained, so that the last update before a group is its permit.
+    Seconds from a session's begin to its first call, and from its last answer until its group is ready, are the
+    agent's. A session begins where agents have a place for it: that is when it is registered.
 
     Raises:
         TraceInvalid: The store has no rounds over calls with tokens.
     """
     with connect(root) as db:
         turns, rows = _turns(db, root), db.execute(SESSIONS).fetchall()
-        permits = [moment for (moment,) in db.execute(TRAINED).fetchall()]
         [(noticed_us,)] = db.execute(READY).fetchall()
     groups: dict[str, list[tuple[str, int, int | None]]] = {}
     first = sorted({version for version, *_ in rows})[:after]
@@ -66,13 +63,10 @@ def read_groups(root: Path | str, after: int = 0) -> list[Episode]:
         raise TraceInvalid(f"the store {root} has no rounds over calls whose tokens were recorded")
     episodes = []
     for sessions in groups.values():
-        created = min(moment for _, moment, _ in sessions)
-        permitted = bisect.bisect(permits, created)
-        began = permits[permitted - 1] if permitted else created
         of_group = []
-        for session, _, finished in sessions:
-            episode, last = _episode(turns[session], began), turns[session][-1][1]
-            thinks = (max(turns[session][0][0] - began, 0) / 1e6, *episode.thinks_s[1:])
+        for session, created, finished in sessions:
+            episode, last = _episode(turns[session], created), turns[session][-1][1]
+            thinks = (max(turns[session][0][0] - created, 0) / 1e6, *episode.thinks_s[1:])
             after_s = (max((finished or last) - last, 0) + (noticed_us or 0)) / 1e6
             of_group.append(replace(episode, thinks_s=thinks, after_s=after_s))
         episodes.append(replace(of_group[0], others=tuple(of_group[1:])))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -178,6 +179,30 @@ def test_what_is_beside_all_members_is_counted_once_and_in_no_phase() -> None:
         Overlap.JUDGING: 2.5,
         Overlap.STATE: 0.5,
     }
+
+
+def test_what_a_switch_costs_is_without_the_time_in_which_the_member_took_calls() -> None:
+    """Else the first load of training state would forbid lending for good: what is not done is not measured again."""
+    state_s = 0.2
+
+    class LoadsAhead(RandomWorld):
+        def fails(self) -> bool:
+            return False
+
+        async def leave(self, member: str) -> None:
+            began = time.monotonic()
+            await asyncio.sleep(state_s)
+            self.host.beside([member], Overlap.STATE, time.monotonic() - began)
+
+    async def round_of(world: LoadsAhead) -> None:
+        world.host = Host(POLICIES["tags"], Settings(batch=BATCH), world, weights=0, retry_s=0.0)
+        for name in ("only", "both-1"):
+            world.host.join(new_member(name))
+        async with asyncio.timeout(60):
+            await world.host.run(1)
+
+    asyncio.run(round_of(world := LoadsAhead(0)))
+    assert 0 < world.host.book.state.switch_s < state_s
 
 
 def test_a_round_that_can_never_be_trained_ends_the_run() -> None:

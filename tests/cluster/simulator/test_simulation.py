@@ -74,14 +74,19 @@ def colocated_step(**costs: float) -> Result:
     return Simulation(description, POLICIES["sync_colocated"], episodes=equal_episodes(10.0)).run(updates=5)
 
 
-def test_sessions_of_a_sample_run_beside_each_other_with_their_agents_pauses() -> None:
+@pytest.mark.parametrize(
+    ("sessions", "generation_s"),
+    [(0, 2 + 10 + 1), (4, 2 + 10 + 1), (2, 10 + 2 + 10 + 1), (1, 2 * (2 + 10 + 1) + 2 * 10)],
+)
+def test_sessions_of_a_sample_run_beside_each_other_with_their_agents_pauses(sessions: int, generation_s: int) -> None:
     other = Episode((0.0,), (10.0,), (0.0,))
     sample = Episode((0.0,), (10.0,), (2.0,), after_s=1.0, others=(other,))
-    description = servers([(4, tuple(BOTH))], Rules(batch=2, train_members=4), update_s=7.0)
+    rules = Rules(batch=2, train_members=4, sessions=sessions)
+    description = servers([(4, tuple(BOTH))], rules, update_s=7.0)
     simulation = Simulation(description, POLICIES["sync_colocated"], episodes=itertools.repeat(sample))
     result = simulation.run(updates=5)
-    assert result.update_period_s == pytest.approx(2 + 10 + 1 + 7)
-    assert result.tokens_per_s == pytest.approx(2 * sample.generated / 20)
+    assert result.update_period_s == pytest.approx(generation_s + 7)
+    assert result.tokens_per_s == pytest.approx(2 * sample.generated / (generation_s + 7))
     assert sum(result.staleness.values()) == 5 * 2, "a sample counts once, whatever the number of its sessions"
 
 
