@@ -136,6 +136,9 @@ def test_updates_and_switches_are_medians_over_the_phases_of_members(
     catalog.close()
     found = calibrate(config.root)
     assert found.phases == PhaseCosts(update_s=8.0, judge_s=1.0, to_train_s=2.0, to_rollout_s=4.0, load_s=3.0)
+    assert calibrate(config.root, since_s=80.0).phases == found.phases, (
+        "what did not happen since then has its old cost"
+    )
     costs = Costs(**tomllib.loads(found.as_toml())["costs"])
     assert (costs.update_s, costs.to_train_s, costs.to_rollout_s, costs.load_s) == (8.0, 2.0, 4.0, 3.0)
     assert (costs.judge_s, costs.judge_overlaps) == (1.0, False)
