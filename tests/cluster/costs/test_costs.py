@@ -118,7 +118,7 @@ def test_a_store_without_calls_is_refused(config: StoreConfig, record: Any, make
 def test_updates_and_switches_are_medians_over_the_phases_of_members(
     config: StoreConfig, record: Any, make_call: Any
 ) -> None:
-    record([make_call(f"c-{number}", [1, 2], [3, 4]) for number in range(20)])
+    record([make_call(f"c-{number}", [1, 2], [3, 4], started_us=10**8, finished_us=10**8 + 1) for number in range(20)])
     steps = [  # phase, event that began it, seconds that it took, of them in training
         ("waits", "member_joined", 1, 0),
         ("switch", "member_joined", 50, 0),  # brings no member back from training
