@@ -175,7 +175,7 @@ class EngineWatch:
                 await self._bring_back(sleeper, current, is_in=engine in inside)
 
     async def recover(self) -> bool:
-        """Once whoever closed the gate is gone: whether an engine is in rotation that is fit to serve; it goes on.
+        """Once whoever closed the gate is gone: whether an engine is in rotation that is fit to serve; it continues.
 
         Engines that may hold parts of two versions leave the rotation, and load the current one. Those are all that do
         not report the newest version, unless only engines out of rotation were loading. Raises `RouterFailed`.
