@@ -174,8 +174,12 @@ def _roll_back(connection: duckdb.DuckDBPyConnection) -> None:
 
 def _read_all(connection: duckdb.DuckDBPyConnection) -> None:
     """The next question may need the files that this one left out."""
-    with contextlib.suppress(duckdb.ConnectionException):  # it was closed
+    try:
         read_all(connection)
+    except duckdb.InterruptException:  # one that came after the query's end
+        _read_all(connection)
+    except (duckdb.ConnectionException, duckdb.FatalException):  # it was closed, or can be asked nothing more
+        return
 
 
 def _explained(text: str) -> str:
