@@ -162,6 +162,8 @@ class Delivery:
 
     async def _send(self, members: Sequence[Member]) -> None:
         """Send to all members whose way is not by disk; where that fails, the settings decide what becomes of it."""
+        if all(self.ways[member.url] == "disk" for member in self._members):
+            return  # torch is not imported for nothing, which takes seconds, behind closed gates too
         from weir.trainer.publishing.adapter_sender import send_adapters
         from weir.trainer.publishing.delta_sender import send_deltas
         from weir.trainer.publishing.senders import begin, send_by_ipc, send_by_memory, send_in_group  # need torch

@@ -22,6 +22,8 @@ from weir.store.catalog.cluster.members import CLUSTER, MemberRow, take_over
 from weir.store.catalog.leases import take_lease
 from weir.store.config import StoreConfig
 from weir.trainer.publishing import gates
+from weir.trainer.publishing.publish import publish
+from weir.trainer.settings.config import TrainerConfig
 
 LEASE_S = 2.0
 CLOSER = f"""
@@ -153,4 +155,18 @@ def test_closed_gates_are_renewed_until_they_are_opened(store: StoreConfig, monk
 
     with scripted_proxy() as proxy:
         asyncio.run(close_and_open(proxy))
+    catalog.close()
+
+
+def test_a_publish_by_disk_imports_nothing_that_needs_torch_while_gates_are_closed(
+    store: StoreConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("senders", "weight_source", "delta_sender", "adapter_sender"):
+        monkeypatch.setitem(sys.modules, f"weir.trainer.publishing.{module}", None)  # an import fails
+    (tmp_path / "model.safetensors").touch()
+    catalog = Catalog.open(store)
+    with loading_engine() as engine, scripted_proxy() as proxy:
+        config = TrainerConfig(engine_urls=[engine.url], proxy_urls=[proxy.url], control_key=KEY)
+        assert publish(tmp_path, 1, config, KEY, catalog).serving == [engine.url]
+        assert (proxy.times_closed, proxy.gate) == (1, "open")
     catalog.close()
