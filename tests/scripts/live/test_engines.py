@@ -221,6 +221,7 @@ def test_engines_load_beside_one_that_stays_and_gates_let_tagged_calls_pass(stor
         assert list((await engines.load([second.url])).failed) == [second.url]
         assert pair.proxy.gate == "open"
         told.clear()
+        await asyncio.to_thread(wait_for_workers, str(pair.config.router_url), {first.url, second.url})
         await engines.router.take_out(second.url)
         assert (await engines.load([first.url])).failed == {}
         assert told[0] == ("/weir/pause", {"mode": "continue", "lease_s": LEASE_S}), (

@@ -292,8 +292,9 @@ def test_an_engine_leaves_the_group_of_a_publisher_that_was_killed(engines: Engi
         target=engines.first.post, args=("/init_weights_update_group", body | {"group_name": name, "backend": "gloo"})
     )
     asked.start()
-    WeightGroup(store, name, rank=0, world_size=2, backend="gloo", timeout_s=30.0).leave()
+    group = WeightGroup(store, name, rank=0, world_size=2, backend="gloo", timeout_s=30.0)
     asked.join()
+    group.leave()
     del store
     assert engines.first.get("/server_info")["weight_groups"] == [name]
     assert publisher.publish(1, "distributed").serving == engines.urls
