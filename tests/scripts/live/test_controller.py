@@ -206,12 +206,13 @@ def test_a_second_controller_over_the_same_store_is_refused(cluster: Cluster) ->
 
 def test_a_round_takes_fewer_groups_where_their_tokens_are_enough(cluster: Cluster) -> None:
     before = {row.weight_version for row in cluster.rounds()}
-    rules = {"BATCH": "6", "ROUND_WHEN": '["batch", "tokens"]', "ROUND_TOKENS": "1"}
+    batch = 100  # more than wait when the first round begins
+    rules = {"BATCH": str(batch), "ROUND_WHEN": '["batch", "tokens"]', "ROUND_TOKENS": "1"}
     cluster.train("--rounds", "3", env={f"WEIR_CLUSTER__{name}": value for name, value in rules.items()})
     cluster.ended()
     rounds = cluster.rounds()
     sizes = [len(row.group_ids) for row in rounds if row.weight_version not in before]
-    assert len(sizes) == 3 and min(sizes) < 6, sizes
+    assert len(sizes) == 3 and min(sizes) < batch, sizes
     groups = [group for row in rounds for group in row.group_ids]
     assert len(groups) == len(set(groups))
     assert cluster.in_rotation() == set(cluster.engine_urls)
