@@ -206,7 +206,7 @@ def test_a_second_controller_over_the_same_store_is_refused(cluster: Cluster) ->
 
 def test_a_round_takes_fewer_groups_where_their_tokens_are_enough(cluster: Cluster) -> None:
     before = {row.weight_version for row in cluster.rounds()}
-    batch = 100  # more than wait when the first round begins
+    batch = 40  # more than wait when the first round begins
     rules = {"BATCH": str(batch), "ROUND_WHEN": '["batch", "tokens"]', "ROUND_TOKENS": "1"}
     cluster.train("--rounds", "3", env={f"WEIR_CLUSTER__{name}": value for name, value in rules.items()})
     cluster.ended()
