@@ -83,8 +83,12 @@ def leave_out(connection: duckdb.DuckDBPyConnection, query: str, parameters: Map
     if not any(name in query.lower() for name in _NAMES):
         return
     bounds = list(_bounds(connection, query, parameters))
-    if not bounds:
-        return
+    if bounds:
+        _choose(connection, bounds)
+    connection.abort()  # a query that is run by `sql` is refused beside a result that is not read to its end
+
+
+def _choose(connection: duckdb.DuckDBPyConnection, bounds: Sequence[Bound]) -> None:
     chosen = " AND ".join(bound.sql() for bound in bounds)
     versions = connection.execute(f"SELECT DISTINCT schema_version FROM stored.{FILES}").fetchall()
     for (schema_version,) in versions:

@@ -30,8 +30,10 @@ def db() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def read(db: duckdb.DuckDBPyConnection, query: str, **parameters: object) -> set[str]:
+    db.execute("BEGIN TRANSACTION READ ONLY")
     leave_out(db, query, parameters)
-    (files,) = db.execute(f"SELECT {files_sql(8, sorted(ALL))}").fetchone() or ([],)
+    ((files,),) = db.sql(f"SELECT {files_sql(8, sorted(ALL))}").fetchall()  # refused beside a result that is not read
+    db.execute("ROLLBACK")
     read_all(db)
     return set(files)
 
