@@ -17,6 +17,7 @@ def shown(markup: str) -> str:
 
 
 def test_code_is_coloured_and_stays_the_text_that_it_was() -> None:
+    rendering.begin_colours()
     text = 'def kernel(x):\r\n    return "<b>" if x else 1'
     found = code(text, "python")
     assert '<span class="k">def</span>' in found and "<b>" not in found
