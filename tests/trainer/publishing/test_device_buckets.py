@@ -27,6 +27,7 @@ ON_GPU = Member(
     version="0",
     dtype="auto",
     device="cuda",
+    groups=(),
     num_ranks=1,
     gpus=(0,),
     one_replica=True,
