@@ -6,10 +6,10 @@ of its own; `one_process` sends what it reads of the folder. Ranks hold the vers
 
 from __future__ import annotations
 
-import statistics
 from pathlib import Path
 from typing import Any
 
+from weir.scripts.bench.publish.reports import figures_of
 from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.trainer.learner.torchrun import TorchrunLearner
@@ -45,15 +45,7 @@ def by_ranks(model: Path, root: Path, urls: list[str], rounds: int) -> dict[str,
         "ranks_model_mb": round(num_bytes / 1e6, 1),
     }
     for name, reports in taken.items():
-        seconds = statistics.median(report.seconds for report in reports)
-        closed_s = statistics.median(report.gate_closed_s for report in reports)
-        figures |= {
-            f"by_{name}_ms": round(seconds * 1000, 1),
-            f"by_{name}_gate_closed_ms": round(closed_s * 1000, 1),
-            f"by_{name}_gb_s": round(num_bytes / seconds / 1e9, 3),
-            f"by_{name}_sent_over_model": round(reports[0].bytes_sent / num_bytes, 2),
-        }
-        print(f"by {name}: {seconds * 1000:.0f} ms, gate closed for {closed_s * 1000:.0f} ms")
+        figures |= figures_of(f"by_{name}", reports, num_bytes)
     return figures
 
 

@@ -26,6 +26,7 @@ from safetensors.torch import load_file, save_file
 from weir.scripts.bench.figures import print_figures
 from weir.scripts.bench.publish.by_ranks import by_ranks
 from weir.scripts.bench.publish.floors import memory_rate, sockets_rate
+from weir.scripts.bench.publish.reports import figures_of
 from weir.scripts.bench.random_model import write_random_model
 from weir.scripts.bench.servers import COMMAND, module_server
 from weir.scripts.launch.servers import Server, free_port, running
@@ -76,20 +77,13 @@ def _one_engine(folder: Path, layers: int, rounds: int) -> dict[str, float]:
     figures: dict[str, float] = {"model_mb": round(num_bytes / 1e6, 1), "memcpy_gb_s": round(rate, 2)}
     floors = {measure: measure(num_bytes, BUCKET_MB << 20) for measure in set(FLOORS.values())}
     for way, reports in taken.items():
-        seconds = statistics.median(report.seconds for report in reports)
-        closed_s = statistics.median(report.gate_closed_s for report in reports)
-        figures |= {
-            f"{way}_ms": round(seconds * 1000, 1),
-            f"{way}_gate_closed_ms": round(closed_s * 1000, 1),
-            f"{way}_gb_s": round(num_bytes / seconds / 1e9, 3),
-            f"{way}_over_memcpy": round(num_bytes / seconds / 1e9 / rate, 3),
-            f"{way}_sent_over_model": round(statistics.median(report.bytes_sent for report in reports) / num_bytes, 4),
-        }
+        figures |= figures_of(way, reports, num_bytes)
+        achieved = num_bytes / statistics.median(report.seconds for report in reports) / 1e9
+        figures[f"{way}_over_memcpy"] = round(achieved / rate, 3)
         if way in FLOORS:
             floor = floors[FLOORS[way]]
             figures[f"{way}_floor_over_memcpy"] = round(floor / rate, 3)
-            figures[f"{way}_over_floor"] = round(num_bytes / seconds / 1e9 / floor, 3)
-        print(f"{way}: {seconds * 1000:.0f} ms, gate closed for {closed_s * 1000:.0f} ms")
+            figures[f"{way}_over_floor"] = round(achieved / floor, 3)
     return figures
 
 

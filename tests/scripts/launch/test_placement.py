@@ -58,6 +58,7 @@ def test_ranks_that_cannot_send_a_version_are_refused(tmp_path: Path, settings: 
 def test_roles_share_gpus_where_they_are_colocated() -> None:
     config = PlacementConfig(serve=(0, 1), train=(0, 1), judge=(1,), colocated=True)
     check_placement(config, 2, 2)
+    assert config.takes_turns and (config.serve, config.train, config.judge) == ((0, 1), (0, 1), (1,))
 
 
 def test_gpus_that_the_machine_does_not_have_are_refused_where_it_is_known() -> None:
