@@ -62,11 +62,13 @@ class StateJob:
 
 @dataclass(frozen=True, kw_only=True)
 class StateResult:
-    """What one process has read of tensors while it loaded, in bytes, and how many weights it holds and owns."""
+    """What one process has read of tensors while it loaded, in bytes, and how many weights it holds and owns,
+    and of these steps in CPU memory."""
 
     bytes_read: int
     numbers: int
     owned: int
+    on_host: int
     critic_numbers: int
     critic_owned: int
 
@@ -142,6 +144,7 @@ def _saved(job: StateJob, ranks: Any) -> list[StateResult]:
         bytes_read=learner.read.rows,
         numbers=numbers,
         owned=owned,
+        on_host=sum(shard.main.numel() for shard in learner.stepper.owned if hasattr(shard.main, "is_on_host")),
         critic_numbers=of_critic[0],
         critic_owned=of_critic[1],
     )

@@ -37,13 +37,26 @@ class OnCpu(TorchFunctionMode):
             named["device"] = "cpu"
         if named.get("pin_memory"):
             named["pin_memory"] = False
-        if function is torch.Tensor.cuda:
+        if function in (torch.Tensor.cuda, torch.Tensor.pin_memory):
             return args[0]
         if function is torch.Tensor.record_stream:
             return None
         if function is torch.Tensor.type and len(args) == 1 and not named:
             return function(*args).replace("torch.", "torch.cuda.", 1)  # gradients are sorted by this name
         return function(*args, **named)
+
+
+class OnDevice(TorchFunctionMode):
+    """Takes every tensor for one on a device, except what is pinned, and what is made of that."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function == torch.Tensor.is_cuda.__get__:  # type: ignore[attr-defined]
+            return not hasattr(args[0], "is_on_host")
+        found = function(*args, **(kwargs or {}))
+        if function is torch.Tensor.pin_memory or any(hasattr(each, "is_on_host") for each in args):
+            with contextlib.suppress(AttributeError):  # what is no tensor
+                found.is_on_host = True
+        return found
 
 
 class NoRandomState:
@@ -70,6 +83,7 @@ def install() -> None:
         setattr(torch.cuda, name, lambda *_, **__: Nothing())
     torch.cuda.Stream = torch.cuda.Event = Nothing  # type: ignore[assignment, misc]
     OnCpu().__enter__()
+    from megatron.core.optimizer.cpu_offloading.hybrid_optimizer import HybridDeviceOptimizer
     from megatron.core.tensor_parallel import random
     from megatron.core.transformer.moe import token_dispatcher
 
@@ -77,6 +91,13 @@ def install() -> None:
         return tensor.numpy() if as_numpy and torch.is_tensor(tensor) else tensor
 
     token_dispatcher.maybe_move_tensor_to_cpu = moved  # the original moves CUDA's tensors only
+    divided = HybridDeviceOptimizer._get_sub_optimizer_param_groups
+
+    def divided_as_on_a_device(self: Any, fraction: float) -> Any:
+        with OnDevice():
+            return divided(self, fraction)
+
+    HybridDeviceOptimizer._get_sub_optimizer_param_groups = divided_as_on_a_device  # what is on the CPU already stays
     random._CUDA_RNG_STATE_TRACKER, random._CUDA_RNG_STATE_TRACKER_INITIALIZED = NoRandomState(), True
     random._get_cuda_rng_state = lambda *_, **__: torch.get_rng_state()
     random._set_cuda_rng_state = lambda state, *_, **__: torch.set_rng_state(state)

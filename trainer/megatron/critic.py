@@ -57,7 +57,7 @@ class MegatronCritic:
         rows = _with_head(stored.rows, model.hidden)
         fill(network, model, place, rows)
         own = {"lr": config.critic_lr or config.peak_lr, "weight_decay": 0.0, "ema": None}
-        stepper = MegatronStepper(network, config.model_copy(update=own))
+        stepper = MegatronStepper(network, config.model_copy(update=own), layout)
         self.trained = Trained(part=CRITIC, stepper=stepper, network=network, model=model, place=place)
         self.passes = Passes(network, stepper.wrapped, model, layout, device)
         known = saved if saved is not None and f"{CRITIC}/{NUM_STEPS}" in saved else None

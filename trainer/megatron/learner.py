@@ -76,7 +76,7 @@ class MegatronLearner(RoundSteps):
         self.network.to(device)
         self.balance = watch_routers(self.network, self.architecture)
         stored = self._fill(folder)
-        self.stepper = MegatronStepper(self.network, config)
+        self.stepper = MegatronStepper(self.network, config, layout)
         self.passes = Passes(self.network, self.stepper.wrapped, self.architecture, layout, device)
         self._saves_without_state = 0
         self.critic: MegatronCritic | None = None

@@ -1,7 +1,9 @@
 """The part of each parameter whose float32 weights and moments this rank keeps and steps, in the distributed optimiser.
 
 Invariant: of the ranks that hold the same part of a parameter (its data-parallel group), each owns a range of it, taken
-as one row of numbers, and together they own all of it. `whole` puts the ranges together bit for bit.
+as one row of numbers, and together they own all of it. `whole` puts the ranges together bit for bit. With
+`optimizer_offload_fraction` an optimiser of Megatron-core's holds others, one for the device and one for each range in
+CPU memory, and float32 weights of their own besides those that it was given.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from megatron.core.optimizer.cpu_offloading import HybridDeviceOptimizer
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -47,15 +50,26 @@ class OwnedShard:
 def owned_shards(optimizer: Any) -> Iterator[OwnedShard]:
     """What this rank owns, in Megatron-core's chain of optimisers."""
     for one in optimizer.chained_optimizers:
+        steps = {main: each for each in _steppers(one.optimizer) for of in each.param_groups for main in of["params"]}
         for parameter, (group, at) in one.model_param_group_index_map.items():
             own = one._get_model_param_range_map(parameter)["param"]
-            yield OwnedShard(
-                parameter=parameter,
-                start=own.start,
-                stop=own.end,
-                main=one.optimizer.param_groups[group]["params"][at],
-                optimizer=one.optimizer,
-            )
+            given = one.optimizer.param_groups[group]["params"][at]
+            main = _stepped(one.optimizer).get(given, given)
+            yield OwnedShard(parameter=parameter, start=own.start, stop=own.end, main=main, optimizer=steps[main])
+
+
+def _steppers(optimizer: torch.optim.Optimizer) -> list[torch.optim.Optimizer]:
+    """The optimisers that step the weights of one."""
+    found: list[torch.optim.Optimizer]
+    found = optimizer.sub_optimizers if isinstance(optimizer, HybridDeviceOptimizer) else [optimizer]
+    return found
+
+
+def _stepped(optimizer: torch.optim.Optimizer) -> dict[torch.Tensor, torch.Tensor]:
+    """The float32 weights that are stepped, by those that an optimiser was given, where these are others."""
+    found: dict[torch.Tensor, torch.Tensor]
+    found = optimizer.param_to_inner_param if isinstance(optimizer, HybridDeviceOptimizer) else {}
+    return found
 
 
 def groups_of(optimizer: Any) -> dict[torch.nn.Parameter, Any]:
@@ -78,9 +92,12 @@ def whole(parameter: torch.Tensor, own: tuple[OwnedShard, torch.Tensor] | None, 
     return bits.view(torch.float32).view(parameter.shape)
 
 
+@torch.no_grad()
 def synchronise(optimizer: Any) -> None:
     """Give the model's parameters the weights of all owners."""
     for one in optimizer.chained_optimizers:
+        for given, main in _stepped(one.optimizer).items():
+            given.copy_(main)
         one._copy_main_params_to_model_params()
         for chunk in one.model_chunks:
             chunk.start_param_sync()

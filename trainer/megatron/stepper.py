@@ -18,12 +18,13 @@ from weir.trainer.learner.saved_state import AVERAGE, STEP, WEIGHTS
 from weir.trainer.megatron.owned_shards import MOMENTS, OwnedShard, groups_of, owned_shards, whole
 from weir.trainer.megatron.packed_model import PackedChunks
 from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.settings.megatron import MegatronSettings
 
 
 class MegatronStepper:
     """The optimiser of a model, whose gradients lie in the buffers of `wrapped`, one for each part."""
 
-    def __init__(self, network: PackedChunks, config: TrainerConfig) -> None:
+    def __init__(self, network: PackedChunks, config: TrainerConfig, layout: MegatronSettings) -> None:
         self.config = config
         self.num_steps = 0
         buffers = DistributedDataParallelConfig(
@@ -42,6 +43,8 @@ class MegatronStepper:
             params_dtype=network.config.params_dtype,
             use_distributed_optimizer=True,
         )
+        if layout.optimizer_offload_fraction and network.config.bf16:
+            _offload(options, layout.optimizer_offload_fraction)
         # Without overrides every weight decays; the default leaves out norms and biases.
         self.optimizer: Any = get_megatron_optimizer(
             options, self.wrapped, config_overrides={}, use_gloo_process_groups=False
@@ -130,9 +133,24 @@ class MegatronStepper:
                     state[kind] = state[kind].to(shard.main.device if to_weights else "cpu")
 
 
+def _offload(options: OptimizerConfig, fraction: float) -> None:
+    """Have Megatron-core build an optimiser that steps a share of the weights in CPU memory.
+
+    It holds the float32 ones of weights in bfloat16 itself, which would otherwise lie on the device as well. Weights in
+    float32, those of a critic from another file, stay where they are: it cannot step views of them.
+    """
+    options.optimizer_cpu_offload = True
+    options.optimizer_offload_fraction = fraction
+    options.overlap_cpu_optimizer_d2h_h2d = True
+    # Not by the constructor, which looks at the version of Transformer Engine (0.16); this optimiser needs none.
+    options.use_precision_aware_optimizer = options.use_precision_aware_optimizer_no_fp8_or_ds_fp8 = True
+
+
 def _clip(parameters: list[torch.nn.Parameter], norm: float, limit: float) -> None:
     """As torch.nn.utils.clip_grad_norm_, by a norm that is known."""
     share = min(1.0, limit / (norm + 1e-6))
     for parameter in parameters:
-        if parameter.grad is not None:
-            parameter.grad.mul_(share)
+        gradient = getattr(parameter, "decoupled_grad", None)  # where weights in bfloat16 have gradients in float32
+        gradient = parameter.grad if gradient is None else gradient
+        if gradient is not None:
+            gradient.mul_(share)

@@ -55,6 +55,7 @@ class TrainingPlan:
     offload_optimizer: bool = False
     eight_bit: bool = False  # moments of one byte a number
     offload_weights: bool = False  # with gradients and moments, in CPU memory (CPU Adam)
+    stepped_on_host: float = 0.0  # share of a rank's weights that AdamW steps in CPU memory (Megatron-core's)
     average: bool = False  # a moving average of the weights (ema)
     critic: bool = False  # GAE's value model
     gathers_half: bool = False  # ranks gather weights in bfloat16
@@ -79,6 +80,7 @@ class TrainingMemory:
     reference: int  # a reference model while it is loaded
     offloaded: bool  # whether the moments are in CPU memory except during the step
     waiting: int = 0  # activations in CPU memory
+    stepped: int = 0  # in CPU memory: float32 weights, gradients and moments that are stepped there, with their average
     on_host: bool = False  # whether weights, gradients, moments, average and critic are in CPU memory, always
 
     @property
@@ -124,7 +126,7 @@ class TrainingMemory:
         """CPU memory of one rank: the model while it is loaded, and offloaded moments, or all that a step takes."""
         if self.on_host:
             return self._state + max(self.gradients, self.reference) + self.waiting
-        return self.loading + (self.moments if self.offloaded else 0) + self.waiting
+        return self.loading + (self.moments if self.offloaded else 0) + self.waiting + self.stepped
 
     def as_json(self) -> dict[str, object]:
         """Every part, the phases and the peak."""
@@ -169,13 +171,15 @@ def _divided_memory(shape: ModelShape, plan: TrainingPlan, division: Division) -
     held = held_numbers(shape, division)
     numbers = held.dense + held.experts
     weights = numbers * DTYPE_BYTES[plan.precision]
-    own_copies = held.owned * FLOAT32 if in_half else 0  # float32 weights are the parameters themselves
+    of_host = round(held.owned * plan.stepped_on_host)
+    owned = held.owned - of_host
+    own_copies = owned * FLOAT32 if in_half else 0  # float32 weights are the parameters themselves
     tokens = row_tokens(division, plan.tokens)
     return TrainingMemory(
         weights=weights + own_copies,
         gradients=numbers * FLOAT32,
-        moments=MOMENTS * held.owned * FLOAT32,
-        average=held.owned * FLOAT32 if plan.average else 0,
+        moments=MOMENTS * owned * FLOAT32,
+        average=owned * FLOAT32 if plan.average else 0,
         critic=0,
         rounded=0,
         gathered=2 * tokens * division.context * shape.key // division.tensor * FLOAT32 if division.context > 1 else 0,
@@ -184,6 +188,7 @@ def _divided_memory(shape: ModelShape, plan: TrainingPlan, division: Division) -
         loading=weights,
         reference=0,  # its weights take the place of the model's, which wait in CPU memory
         offloaded=plan.offload_optimizer,
+        stepped=of_host * FLOAT32 * (2 + MOMENTS + plan.average),
     )
 
 

@@ -39,6 +39,7 @@ def training_plan(config: TrainerConfig, *, sample_tokens: int | None = None) ->
         offload_optimizer=config.offload_optimizer,
         eight_bit=config.optimizer == "adamw_8bit",
         offload_weights=config.offload_weights,
+        stepped_on_host=config.megatron.optimizer_offload_fraction,
         average=config.ema is not None,
         critic=config.advantage == "gae",
         reference=config.kl != "none" and config.lora_rank is None,
@@ -126,6 +127,12 @@ def remedies(
             {"offload_weights": True, "offload_optimizer": False, "eight_bit": False},
         )
         yield from _together([on_host, recomputed, waiting, fewer], plan, fits, at_least=1)
+    else:  # the processors of a machine step more slowly than its GPUs
+        stepped: Remedy = (
+            "trainer.megatron.optimizer_offload_fraction = 1.0",
+            {"stepped_on_host": 1.0, "offload_optimizer": False},
+        )
+        yield from _together([stepped, recomputed, fewer], plan, fits, at_least=1)
 
 
 def _together(

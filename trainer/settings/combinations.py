@@ -270,6 +270,14 @@ def _of_megatron(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
         layout.chunks > 1 and layout.pipeline == 1,
         f"chunks = {layout.chunks} divides the layers of a pipeline's stages: set pipeline = 2 or more",
     )
+    yield (
+        layout.optimizer_offload_fraction == 1 and config.offload_optimizer,
+        "optimizer_offload_fraction = 1 keeps all moments in CPU memory and steps there: remove offload_optimizer",
+    )
+    yield (
+        layout.optimizer_offload_fraction > 0 and config.precision == "float32",
+        "optimizer_offload_fraction steps float32 copies of weights in bfloat16: set precision = bfloat16",
+    )
     experts = layout.expert * layout.expert_tensor * layout.pipeline
     yield (
         config.processes % experts > 0,

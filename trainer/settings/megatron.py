@@ -31,7 +31,15 @@ class MegatronSettings(BaseModel):
         "the first step, and keep only its input for the backward pass.",
     )
 
+    optimizer_offload_fraction: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Share of a rank's float32 weights and moments that lie in CPU memory, where AdamW steps them "
+        "(Megatron-core's hybrid optimiser).",
+    )
+
     @property
     def sizes(self) -> dict[str, Any]:
         """How processes divide the model, without how they compute it."""
-        return self.model_dump(exclude={"fused_activations"})
+        return self.model_dump(exclude={"fused_activations", "optimizer_offload_fraction"})

@@ -151,6 +151,14 @@ def test_a_layout_that_cannot_divide_the_model_is_refused_before_ranks_start(tin
         ),
         ({"processes": 2, "megatron": {"expert": 4}}, "processes = 2 is no multiple of expert × expert_tensor"),
         ({"megatron": {"chunks": 2}}, "chunks = 2 divides the layers of a pipeline's stages"),
+        (
+            {"megatron": {"optimizer_offload_fraction": 1.0}, "offload_optimizer": True, "precision": "bfloat16"},
+            "optimizer_offload_fraction = 1 keeps all moments in CPU memory",
+        ),
+        (
+            {"megatron": {"optimizer_offload_fraction": 0.5}},
+            "optimizer_offload_fraction steps float32 copies of weights in bfloat16: set precision = bfloat16",
+        ),
         ({"share_prefixes": False}, "share_prefixes = False has no effect here"),
         ({"backend": "torch", "megatron": {"tensor": 2}}, "it belongs to backend = megatron"),
     ],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -36,15 +38,26 @@ EVERYTHING = TrainerConfig(
 PLAIN = TrainerConfig(device="cpu", algorithm="ppo", lr=1e-3, optimizer_steps=2)
 
 # Where each model's state goes from the layout that trained, one after the other: on four processes, last on two.
-CHAINS: dict[str, list[dict[str, int]]] = {
-    "tied": [{"tensor": 2, "pipeline": 2}, {"tensor": 4}, {"tensor": 2, "context": 2}, {"pipeline": 2, "chunks": 2}],
+HALF = {"optimizer_offload_fraction": 0.5}
+CHAINS: dict[str, list[dict[str, Any]]] = {
+    "tied": [
+        {"tensor": 2, "pipeline": 2},
+        {"tensor": 4},
+        {"tensor": 2, "context": 2, "optimizer_offload_fraction": 1.0},
+        {"pipeline": 2, "chunks": 2},
+    ],
     "moe": [
         {"pipeline": 2, "expert": 2},
         {"tensor": 2, "expert_tensor": 2},
         {"context": 2, "expert": 4},
         {"expert": 2},
     ],
-    "latent": [{"pipeline": 2, "expert": 2}, {"tensor": 2, "expert": 4}, {"context": 2, "expert": 2}, {"tensor": 2}],
+    "latent": [
+        {"pipeline": 2, "expert": 2} | HALF,
+        {"tensor": 2, "expert": 4},
+        {"context": 2, "expert": 2},
+        {"tensor": 2},
+    ],
 }
 
 
@@ -68,9 +81,8 @@ class Chains:
         steps = [(name, number) for number in range(4) for name in CHAINS]
         for processes, chosen in ((4, steps[: -len(CHAINS)]), (2, steps[-len(CHAINS) :])):
             jobs = [self._job(name, number, models[name]) for name, number in chosen]
-            if processes == 2:
-                jobs.append(self._of_8_bits(folder))
-            for (name, _), read in zip(chosen, run_jobs(jobs, processes, folder), strict=processes == 4):
+            jobs.append(self._on_devices(folder) if processes == 4 else self._of_8_bits(folder))
+            for (name, _), read in zip(chosen, run_jobs(jobs, processes, folder), strict=False):
                 self.read[name].append(read)
         for name in CHAINS:
             *_, last, back = self.folders[name]
@@ -78,6 +90,13 @@ class Chains:
             assert learner.num_steps == 2
             back.mkdir()
             learner.save(back)
+
+    def _on_devices(self, folder: Path) -> StateJob:
+        """Trains as the first layout of a chain, with all weights stepped where they are computed with."""
+        first = self._job("latent", 0, self.models["latent"])
+        self.on_devices = folder / "on-devices"
+        layout = first.layout.model_copy(update={"optimizer_offload_fraction": 0.0})
+        return replace(first, out=self.on_devices, layout=layout)
 
     def _of_8_bits(self, folder: Path) -> StateJob:
         """Writes what the torch backend's AdamW of 8 bits left."""
@@ -95,7 +114,7 @@ class Chains:
         return StateJob(
             folder=self.folders[name][number - 1] if number else model,
             out=self.folders[name][number],
-            layout=MegatronSettings(**CHAINS[name][number]),  # type: ignore[arg-type]
+            layout=MegatronSettings(**CHAINS[name][number]),
             reference=model,
             config=config_of(name),
             samples=samples_of(model) if number == 0 else [],
@@ -155,7 +174,7 @@ def test_a_process_reads_of_the_state_what_it_owns(chains: Chains, name: str) ->
 def test_the_plan_knows_how_many_weights_a_process_holds_and_owns(chains: Chains, name: str) -> None:
     shape = read_shape(chains.folders[name][0])
     for results, layout in zip(chains.read[name], CHAINS[name], strict=True):
-        planned = held_numbers(shape, Division(processes=len(results), **layout))  # type: ignore[arg-type]
+        planned = held_numbers(shape, Division(processes=len(results), **MegatronSettings(**layout).sizes))
         for most, held in (
             (max(result.numbers for result in results), planned.dense + planned.experts),
             (max(result.owned for result in results), planned.owned),
@@ -171,6 +190,22 @@ def test_the_layout_that_trained_has_the_state_of_the_torch_backend(chains: Chai
     assert found.keys() == expected.keys()
     for key, tensor in expected.items():
         assert torch.allclose(found[key].float(), tensor.float(), rtol=1e-3, atol=1e-4), key
+
+
+def test_weights_that_are_stepped_in_cpu_memory_are_those_that_a_device_steps(chains: Chains) -> None:
+    expected, found = state_of(chains.on_devices), state_of(chains.folders["latent"][0])
+    assert found.keys() == expected.keys()
+    for key, tensor in expected.items():
+        assert torch.allclose(found[key].float(), tensor.float(), rtol=1e-3, atol=1e-6), key
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_so_large_a_share_is_stepped_in_cpu_memory_as_the_layout_says(chains: Chains, name: str) -> None:
+    for results, layout in zip(chains.read[name], CHAINS[name], strict=True):
+        share = layout.get("optimizer_offload_fraction", 0.0)
+        for result in results:
+            assert share * result.owned <= result.on_host <= result.owned, (name, layout)
+            assert (result.on_host == 0, result.on_host == result.owned) == (share == 0, share == 1), (name, layout)
 
 
 def test_moments_of_8_bits_are_read_as_the_numbers_that_they_stand_for(chains: Chains) -> None:

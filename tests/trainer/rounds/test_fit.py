@@ -10,6 +10,7 @@ from support_rounds import Judge, add_group, trainer_config
 
 from weir.store.config import StoreConfig
 from weir.trainer.errors import TrainerUsageError
+from weir.trainer.model.division import Division
 from weir.trainer.model.memory import TrainingPlan, training_memory, usable
 from weir.trainer.model.shape import read_shape
 from weir.trainer.rounds import fit
@@ -56,6 +57,23 @@ def test_an_8b_on_one_gpu_is_sent_to_cpu_memory_with_what_else_it_takes() -> Non
         if "offload_weights" in text
     )
     assert found == "trainer.offload_weights = true with trainer.gradient_checkpointing = true"
+
+
+def test_a_divided_30b_on_eight_gpus_is_sent_to_the_optimiser_in_cpu_memory() -> None:
+    shape = read_shape(CONFIGS / "Qwen3-30B-A3B")
+    division = Division(processes=8, tensor=2, expert=8)
+    plan = TrainingPlan(tokens=32768, precision="bfloat16", checkpointing=True, processes=8, division=division)
+    capacity = 79 << 30
+    (found,) = (text for text in fit.remedies(shape, plan, capacity) if "fraction" in text)
+    assert found == "trainer.megatron.optimizer_offload_fraction = 1.0"
+    on_device, half, all_of_it = (
+        training_memory(shape, replace(plan, average=True, stepped_on_host=share)) for share in (0.0, 0.5, 1.0)
+    )
+    owned = on_device.average // 4
+    assert all_of_it.moments == all_of_it.average == 0
+    assert on_device.weights - all_of_it.weights == 4 * owned, "float32 copies of weights in bfloat16"
+    assert all_of_it.host - on_device.host == (4 + 4 + 8 + 4) * owned, "weights, gradients, moments, average"
+    assert half.phases["step"] - all_of_it.phases["step"] == pytest.approx(8 * owned, rel=1e-6)
 
 
 def test_long_sequences_are_sent_to_recomputation_from_cpu_memory() -> None:
