@@ -34,9 +34,12 @@ def open_model(
     *,
     count: BytesRead | None = None,
     adapters: dict[str, torch.Tensor] | None = None,
+    compiled: bool = False,
     **how: Any,
 ) -> TokenModel:
     """A model of a folder over the ranks. `how` is what `load_model` takes; `adapters` replace the drawn ones.
+
+    With `compiled`, torch.compile fuses what its layers do.
 
     Raises `TrainerUsageError` when the folder holds no model that is supported.
     """
@@ -49,6 +52,8 @@ def open_model(
         )
     if adapters is not None:
         model.load_state_dict(adapters, strict=False)
+    if compiled:
+        model.compile_layers()  # before they are sharded, as FSDP2's hooks are not compiled
     if ranks.shards:
         ranks.shard(model, model.layers)
         stored, home = StoredTensors(folder, count), ranks.home(device)
@@ -68,6 +73,7 @@ def load_trained(
         "precision": config.precision,
         "checkpointing": config.gradient_checkpointing,
         "offloads": config.offload_activations,
+        "compiled": config.compile_layers,
     }
     if shape is None:
         if has_adapters(folder):

@@ -58,5 +58,5 @@ def score_by(
     folder: Path, samples: Sequence[Sample], config: TrainerConfig, device: torch.device, ranks: Ranks
 ) -> Scores:
     """As `score`, under the weights of a folder, which are loaded for this call only."""
-    model = open_model(folder, device, ranks, precision=config.precision)
+    model = open_model(folder, device, ranks, precision=config.precision, compiled=config.compile_layers)
     return score(model, samples, config, device, ranks)

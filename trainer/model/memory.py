@@ -12,7 +12,7 @@ from typing import Literal
 
 from weir.trainer.model.division import Division, held_numbers, row_tokens, stage_layers
 from weir.trainer.model.ops.eight_bit import moment_bytes
-from weir.trainer.model.ops.token_logprobs import KEPT_BYTES, ROWS
+from weir.trainer.model.ops.token_logprobs import FUSED_ROWS, KEPT_BYTES, ROWS
 from weir.trainer.model.shape import ModelShape
 
 FLOAT32 = 4
@@ -267,7 +267,8 @@ def logit_bytes(shape: ModelShape, tokens: int, *, in_half: bool, parts: int = 1
     `parts` processes divide the vocabulary.
     """
     vocabulary = -(-shape.vocabulary // parts)
-    block = 2 * ROWS * vocabulary * FLOAT32
+    # a block's logits and their gradient; on GPUs larger blocks, in half precision
+    block = max(2 * ROWS * FLOAT32, 2 * FUSED_ROWS * FLOAT32 // 2 if in_half else 0) * vocabulary
     kept = min(KEPT_BYTES, tokens * vocabulary * FLOAT32)
     states = tokens * shape.hidden * (2 * FLOAT32 + (2 if in_half else FLOAT32))  # with those of the last norm
     return block + kept + states + vocabulary * shape.hidden * FLOAT32

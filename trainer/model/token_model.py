@@ -25,6 +25,7 @@ from weir.trainer.model.context_ranks import ContextRanks, part_of
 from weir.trainer.model.direct_writer import DirectFile
 from weir.trainer.model.expert_balance import BALANCED, ExpertBalance, balance_of
 from weir.trainer.model.lora import LoraShape, add_adapters
+from weir.trainer.model.ops.compiled_layers import compile_layers
 from weir.trainer.model.ops.fused_norms import fuse_norms
 from weir.trainer.model.ops.kept_mass import TruncationRows, kept_mass
 from weir.trainer.model.ops.segment_attention import ATTENTION, can_pack
@@ -73,6 +74,14 @@ class TokenModel(torch.nn.Module):
     def layers(self) -> list[torch.nn.Module]:
         """The layers, by which weights are sharded."""
         return list(self.network.base_model.layers)
+
+    def compile_layers(self, backend: str = "inductor") -> None:
+        """Have torch.compile fuse what each layer does. Raises `TrainerUsageError` where routers are watched."""
+        if self.balance is not None:
+            raise TrainerUsageError(
+                "compile_layers does not go with a load-balancing loss, whose routers are watched; remove one of them"
+            )
+        compile_layers(self.layers, backend)
 
     def layout(self, *, share_prefixes: bool = True) -> Layout:
         """The layout of its batches."""

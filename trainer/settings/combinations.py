@@ -118,7 +118,7 @@ DEPENDENCIES = (
         holds=lambda config: config.gradient_checkpointing and config.backend == "torch",
     ),
     Dependency(
-        settings=("offload_weights", "replicas"),
+        settings=("offload_weights", "replicas", "compile_layers"),
         where="backend = torch, whose weights FSDP2 shards",
         holds=lambda config: config.backend == "torch",
     ),

@@ -201,6 +201,7 @@ class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
         default=False,
         description="With gradient_checkpointing, keep the inputs of layers in CPU memory until the backward pass.",
     )
+    compile_layers: bool = Field(default=False, description="Have torch.compile fuse what each layer does, for GPUs.")
     ema: float | None = Field(
         default=None,
         gt=0,
@@ -401,6 +402,7 @@ class SftConfig(LoraSettings):
         default=False,
         description="With gradient_checkpointing, keep the inputs of layers in CPU memory until the backward pass.",
     )
+    compile_layers: bool = Field(default=False, description="Have torch.compile fuse what each layer does, for GPUs.")
     offload_weights: bool = Field(
         default=False,
         description="Keep weights, gradients and moments in CPU memory and step there (CPU Adam), under torchrun.",

@@ -57,6 +57,7 @@ class SupervisedLearner:
             precision=config.precision,
             checkpointing=config.gradient_checkpointing,
             offloads=config.offload_activations,
+            compiled=config.compile_layers,
             lora=self.lora,
             seed=config.seed,
         )

@@ -66,6 +66,7 @@ WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
     ({}, "offload_activations"),
     ({"backend": "megatron", "gradient_checkpointing": True}, "offload_activations"),
     ({"backend": "megatron"}, "offload_weights"),
+    ({"backend": "megatron"}, "compile_layers"),
     ({"backend": "megatron", "processes": 2}, "replicas"),
     ({"backend": "megatron", "processes": 2}, "context_parallel"),
     ({"backend": "megatron"}, "optimizer"),

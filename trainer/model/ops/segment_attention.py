@@ -115,6 +115,7 @@ class SegmentRow:
         return found
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # as a row's segments are lists, which differ each time
 def segment_attention(
     module: torch.nn.Module,
     query: torch.Tensor,
