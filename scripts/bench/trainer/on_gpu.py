@@ -77,8 +77,10 @@ FORMS = {
 }
 CASES = {
     "0.6b": Case(form="0.6b", settings={}),
+    "0.6b_compiled": Case(form="0.6b", settings={"compile_layers": True}),
     "0.6b_long": Case(form="0.6b", settings={}, length=TOKENS),
     "1.7b": Case(form="1.7b", settings={}),
+    "1.7b_compiled": Case(form="1.7b", settings={"compile_layers": True}),
     "1.7b_recomputed": Case(form="1.7b", settings={"gradient_checkpointing": True}),
     "8b_lora": Case(form="8b", settings={"lora_rank": 16, "gradient_checkpointing": True}, micro_batches=2),
     "4b_cpu_adam": Case(

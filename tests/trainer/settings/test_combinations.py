@@ -169,9 +169,13 @@ def test_a_setting_that_would_be_ignored_is_refused_by_name(context: dict[str, A
         name, value
     )
     value = {"published_weights": "averaged", "processes": 2, "kl_horizon": 9, "lora_rank": 4}.get(name, value)
-    value = {"offload_weights": True, "offload_activations": True, "replicas": 2, "context_parallel": 2}.get(
-        name, value
-    )
+    value = {
+        "offload_weights": True,
+        "offload_activations": True,
+        "compile_layers": True,
+        "replicas": 2,
+        "context_parallel": 2,
+    }.get(name, value)
     value = {"gather_precision": "bfloat16", "optimizer": "adamw_8bit"}.get(name, value)
     value = {"lora_targets": ["q_proj"], "keep_state_every": 2, "missing_state": "fresh"}.get(name, value)
     value = {"megatron": {"tensor": 2}, "share_prefixes": False}.get(name, value)
