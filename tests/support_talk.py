@@ -9,11 +9,11 @@ from support_families import TOOLS, call_message, spelled_out
 
 from weir.proxy.conversation.call_request import CallRequest, Message
 from weir.proxy.conversation.digests import extend
-from weir.proxy.conversation.prompt_ids import ids_json, joined
+from weir.proxy.conversation.prompt_ids import IdRun
 from weir.proxy.rendering.renderer import Rendering
 from weir.proxy.stitching.call_cache import CallCache, KnownCall
 from weir.proxy.stitching.continuation import Prompt, plan_prompt
-from weir.store.records.call_record import Stitch, pack_ids, unpack_ids
+from weir.store.records.call_record import Stitch, unpack_ids
 
 SYSTEM: Message = {"role": "system", "content": "Be brief."}
 THINKS = ("qwen3", "glm", "deepseek")  # the forms whose models think
@@ -87,10 +87,8 @@ class Talk:
             group_id="g",
             digest=extend(prompt.digests[-1], told),
             num_messages=len(self.messages),
-            prompt=prompt.ids.packed,
-            output=pack_ids(output),
-            json=joined(prompt.ids.json, ids_json(output)),
-            last_turn_start=prompt.ids.tail_start,
+            asked=prompt.ids.run,
+            said=IdRun.of(output, prompt.ids.run),
         )
         self.memory.remember(call, prompt.digests)
         self.messages.append(told)

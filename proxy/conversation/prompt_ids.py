@@ -1,10 +1,13 @@
-"""The token ids of a prompt, in forms to which a turn can be appended without converting earlier turns again.
+"""The token ids of a prompt, as runs to which a turn is appended: calls of one conversation share those of its turns.
 
-Invariant: `packed` and `json` hold the same ids. Only the last turn exists as a list, which is all that renderers look
-at: a hundred turns of Python ints would cost more than everything else in a call.
+A hundred turns of Python ints would cost more than everything else in a call, and a copy of all earlier ids for each
+turn nearly as much, so only the last turn exists as a list and earlier runs are never copied. Invariant: a run's
+`packed` and `json` hold the same ids.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -13,46 +16,77 @@ from weir.store.records.call_record import pack_ids, unpack_ids
 _encode = msgspec.json.Encoder().encode
 
 
+class IdRun:
+    """Ids that follow those of an earlier run."""
+
+    __slots__ = ("before", "holders", "json", "num_bytes", "num_ids", "packed")
+
+    def __init__(self, before: IdRun | None, packed: bytes, json: bytes | None) -> None:
+        """`json` is the ids as the end of a JSON list's inside, with a comma before each; None: not known yet."""
+        self.before = before
+        self.packed = packed  # int32 LE, for the record
+        self.json = json  # for the engine
+        self.num_ids: int = len(packed) // 4 + (before.num_ids if before is not None else 0)  # with those before
+        self.num_bytes = len(packed) + len(json or b"")  # of this run alone
+        self.holders = 0  # calls and later runs in a cache that hold it
+
+    @classmethod
+    def of(cls, ids: list[int], before: IdRun | None = None) -> IdRun:
+        """A run of these ids."""
+        return cls(before, pack_ids(ids), b"," + _encode(ids)[1:-1] if ids else b"")
+
+    def runs(self) -> list[IdRun]:
+        """This run and all before it, in order."""
+        found = []
+        run: IdRun | None = self
+        while run is not None:
+            found.append(run)
+            run = run.before
+        found.reverse()
+        return found
+
+    @property
+    def whole(self) -> bytes:
+        """All ids, packed."""
+        return b"".join([run.packed for run in self.runs()])
+
+
 class PromptIds(msgspec.Struct, frozen=True, kw_only=True):
     """The ids of one prompt."""
 
-    packed: bytes  # int32 LE, for the record
-    json: bytes  # "1,2,3", for the engine
+    run: IdRun
     tail: list[int]  # from where the last turn starts
 
     def __len__(self) -> int:
-        return len(self.packed) // 4
+        return self.run.num_ids
 
     @property
-    def tail_start(self) -> int:
-        """Where the last turn starts."""
-        return len(self) - len(self.tail)
+    def packed(self) -> bytes:
+        """All ids as int32 LE, for the record."""
+        return self.run.whole
 
     @classmethod
     def of(cls, ids: list[int]) -> PromptIds:
         """A prompt that continues no other."""
-        return cls(packed=pack_ids(ids), json=ids_json(ids), tail=ids)
-
-    def and_turn(self, ids: list[int]) -> PromptIds:
-        """These ids, followed by a further turn."""
-        return PromptIds(packed=self.packed + pack_ids(ids), json=joined(self.json, ids_json(ids)), tail=ids)
-
-    def and_forced(self, ids: list[int]) -> PromptIds:
-        """These ids, followed by more ids of the same turn."""
-        whole = self.and_turn(ids)
-        return PromptIds(packed=whole.packed, json=whole.json, tail=self.tail + ids)
+        return cls(run=IdRun.of(ids), tail=ids)
 
     @classmethod
     def unpacked(cls, packed: bytes) -> PromptIds:
         """A prompt from packed ids, as one turn."""
         return cls.of(unpack_ids(packed).tolist())
 
+    def and_turn(self, ids: list[int]) -> PromptIds:
+        """These ids, followed by a further turn."""
+        return PromptIds(run=IdRun.of(ids, self.run), tail=ids)
 
-def ids_json(ids: list[int]) -> bytes:
-    """Ids as the inside of a JSON list, without the brackets."""
-    return _encode(ids)[1:-1]
+    def and_forced(self, ids: list[int]) -> PromptIds:
+        """These ids, followed by more ids of the same turn."""
+        return PromptIds(run=IdRun.of(ids, self.run), tail=self.tail + ids)
 
-
-def joined(first: bytes, second: bytes) -> bytes:
-    """The insides of two JSON lists as that of one."""
-    return first + b"," + second if first and second else first or second
+    def json(self, more: Sequence[int] = ()) -> Iterator[bytes | memoryview]:
+        """Parts of the inside of a JSON list of these ids, followed by `more`, for the engine."""
+        run = IdRun.of(list(more), self.run) if more else self.run
+        is_first = True
+        for part in [run.json or b"" for run in run.runs()]:
+            yield memoryview(part)[1:] if is_first and part else part
+            is_first = is_first and not part

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 import zlib
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import Any
 
 import aiohttp
@@ -20,7 +20,7 @@ import msgspec
 from weir.proxy.config import ProxyConfig
 from weir.proxy.engines.capture import Chunk, decode_chunk
 from weir.proxy.engines.connections import control_session
-from weir.proxy.engines.http_client import Answer, HttpClient
+from weir.proxy.engines.http_client import Answer, Buffer, HttpClient
 from weir.proxy.engines.router_routes import Worker, decode_workers, workers_url
 from weir.proxy.errors import UpstreamLost, UpstreamNotReached, UpstreamNotTaken, UpstreamRejected
 
@@ -51,9 +51,9 @@ class Upstream:
         await self._session.close()
 
     async def generate(
-        self, body: bytes, stream: bool, routing_key: str, *, past_router: bool = False
+        self, body: Sequence[Buffer], stream: bool, routing_key: str, *, past_router: bool = False
     ) -> AsyncGenerator[list[Chunk], None]:
-        """Send one piece and yield its chunks as they come, those that came together as one list.
+        """Send one piece, its body in parts, and yield chunks as they come, those that came together as one list.
 
         `past_router`: to an engine in the router's rotation itself, by the routing key. The last chunk has a finish
         reason. Closing the generator drops the connection. Raises `UpstreamNotTaken`, `UpstreamLost` or
@@ -64,7 +64,7 @@ class Upstream:
         if past_router:
             engine = await self._engine_of(routing_key)
             origin = self.connections.origin(engine, f"engine at {engine}")
-        async with self.connections.request(origin, "POST", "/generate", headers, body) as answer:
+        async with self.connections.request(origin, "POST", "/generate", headers, *body) as answer:
             if answer.status != 200:
                 raise _status_error(answer.status, await answer.read())
             if stream:

@@ -33,6 +33,8 @@ _READ_BYTES = 2**18
 _UNSAFE = re.compile(r"[^\x21-\x7e]")
 _ENDS_LINE = re.compile(r"[\r\n\0]")
 
+Buffer = bytes | memoryview
+
 
 class Origin:
     """A scheme, host and port, as requests go there; `name` is what errors call it."""
@@ -82,8 +84,9 @@ class HttpClient(Connections):
             found = self._origins[url] = Origin(url, name)
         return found
 
-    def request(self, origin: Origin, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Request:
-        """A request, to be entered as a context that gives its answer; leaving it early drops the connection.
+    def request(self, origin: Origin, method: str, path: str, headers: Mapping[str, str], *body: Buffer) -> Request:
+        """A request, to be entered as a context that gives its answer; `body` is in parts. Leaving it early drops
+        the connection.
 
         Raises `UpstreamLost` for a header that cannot be sent.
         """
@@ -91,9 +94,10 @@ class HttpClient(Connections):
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         if _ENDS_LINE.search(lines.replace("\r\n", "")) or lines.count("\r\n") != len(headers):
             raise UpstreamLost(f"a header for the {origin.name} has a line break in it")
-        length = f"Content-Length: {len(body)}\r\n" if body or method not in ("GET", "HEAD") else ""
+        num_bytes = sum(map(len, body))
+        length = f"Content-Length: {num_bytes}\r\n" if num_bytes or method not in ("GET", "HEAD") else ""
         head = f"{method} {origin.path}{path} HTTP/1.1\r\n{origin.head}{lines}{length}\r\n"
-        return Request(self, origin, method, head.encode() + body)
+        return Request(self, origin, method, b"".join([head.encode(), *body]))
 
     async def connect(self, origin: Origin) -> _Connection:
         """A kept connection, or a new one. Raises `UpstreamNotReached`."""

@@ -227,6 +227,6 @@ def _stitch(call: RelayedCall, parsed: ParsedChoice, prompt: bytes) -> dict[str,
         return {}
     if call.known is None:
         return {"stitch": Stitch.NEW_ROOT}
-    differs_at = first_difference(unpack_ids(prompt), call.known.prompt + call.known.output)
+    differs_at = first_difference(unpack_ids(prompt), call.known.exact)
     stitch = Stitch.BRIDGED if differs_at is None else Stitch.RETOKENISED
     return {"stitch": stitch, "stitch_call": call.known.call_id, "stitch_differs_at": differs_at}

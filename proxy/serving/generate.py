@@ -14,7 +14,6 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
-from weir.proxy.conversation.prompt_ids import ids_json, joined
 from weir.proxy.engines.capture import Finish, MalformedChunk
 from weir.proxy.engines.client import Upstream
 from weir.proxy.errors import BadRequest, UpstreamFailed, UpstreamLost, UpstreamNotTaken, UpstreamRejected
@@ -86,7 +85,7 @@ class Generation:
         masked = self._sampling_masks and wants_mask(call)
         if masked:
             options["return_sampling_mask"] = True
-        body = b'%b,"input_ids":[%b]}' % (_encode(options)[:-1], joined(call.sent_ids.json, ids_json(capture.ids)))
+        body = [_encode(options)[:-1], b',"input_ids":[', *call.sent_ids.json(capture.ids), b"]}"]
         asked_for_prompt = call.logprob_start >= 0
         capture.begin_piece(rid)
         try:

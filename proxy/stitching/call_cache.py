@@ -1,8 +1,9 @@
 """The cache of recent calls that later requests may continue.
 
-Invariant: its memory is bounded in bytes; the least recently used calls are evicted first, and a call is kept once,
-however often it is added. An OrderedDict rather than a cache of cachetools: three indices and a lock belong to it, and
-it is used several times in every call.
+Invariant: its memory is bounded in bytes; the least recently used calls are evicted first. A call is kept once, however
+often it is added, and so are the ids that calls of one conversation share: they are counted until the last of these
+calls goes. An OrderedDict rather than a cache of cachetools: three indices and a lock belong to it, and it is used
+several times in every call.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 import numpy as np
 
 from weir.proxy.conversation.digests import Digest
-from weir.proxy.conversation.prompt_ids import PromptIds, ids_json, joined
+from weir.proxy.conversation.prompt_ids import IdRun, PromptIds
 from weir.store.log.tail import CallSketch
 from weir.store.records.call_record import CallRecord, TokenIds, unpack_ids
 
@@ -33,27 +34,40 @@ class KnownCall(msgspec.Struct, frozen=True, kw_only=True):
     group_id: str
     digest: Digest  # of its messages and its answer
     num_messages: int  # of its request
-    prompt: bytes
-    output: bytes
-    json: bytes  # both, as the inside of a JSON list; empty where the call was read from the store
-    last_turn_start: int  # index at which the prompt's last turn starts; 0 where it was read from the store
+    asked: IdRun  # its prompt; a run for each turn, but for what was read from the store
+    said: IdRun  # its output, behind the prompt
+
+    @property
+    def prompt(self) -> bytes:
+        """The ids of its prompt."""
+        return self.asked.whole
+
+    @property
+    def output(self) -> bytes:
+        """The ids of its answer."""
+        return self.said.packed
+
+    @property
+    def exact(self) -> bytes:
+        """Prompt and output, with which a prompt that continues this call begins."""
+        return self.said.whole
 
     @property
     def ids(self) -> PromptIds:
         """Prompt and output, the beginning of a prompt that continues this call."""
-        packed = self.prompt + self.output
-        return PromptIds(packed=packed, json=self.json, tail=[]) if self.json else PromptIds.unpacked(packed)
+        known = self.said.json is not None
+        return PromptIds(run=self.said, tail=[]) if known else PromptIds.unpacked(self.exact)
 
     @property
     def last_turn(self) -> list[int]:
-        """The ids of the prompt's last turn."""
-        ids: list[int] = unpack_ids(self.prompt)[self.last_turn_start :].tolist()
+        """The ids of the prompt's last turn; all of it where the call was read from the store."""
+        ids: list[int] = unpack_ids(self.asked.packed).tolist()
         return ids
 
     @property
     def num_bytes(self) -> int:
-        """The memory that it is counted with."""
-        return len(self.prompt) + len(self.output) + len(self.json) + _ENTRY_BYTES
+        """Its memory where it shares no ids with other calls."""
+        return _ENTRY_BYTES + sum(run.num_bytes for run in self.said.runs())
 
 
 def known_call(call: CallRecord | CallSketch, ids: PromptIds | None = None) -> KnownCall:
@@ -61,18 +75,17 @@ def known_call(call: CallRecord | CallSketch, ids: PromptIds | None = None) -> K
 
     The forced beginning of an answer counts as output.
     """
-    asked = len(call.prompt_ids) - 4 * call.forced
-    output = call.prompt_ids[asked:] + call.output_ids if call.forced else call.output_ids
+    num_bytes = len(call.prompt_ids) - 4 * call.forced
+    output = call.prompt_ids[num_bytes:] + call.output_ids if call.forced else call.output_ids
+    asked = ids.run if ids is not None else IdRun(None, call.prompt_ids[:num_bytes], None)
     return KnownCall(
         call_id=call.call_id,
         session_id=call.session_id,
         group_id=call.group_id,
         digest=call.digest,
         num_messages=call.num_messages,
-        prompt=call.prompt_ids[:asked],
-        output=output,
-        json=joined(ids.json, ids_json(unpack_ids(output).tolist())) if ids else b"",
-        last_turn_start=ids.tail_start if ids else 0,
+        asked=asked,
+        said=IdRun.of(unpack_ids(output).tolist(), asked) if ids is not None else IdRun(asked, output, None),
     )
 
 
@@ -82,7 +95,7 @@ class CallCache:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self._lock = threading.RLock()  # long prompts are stitched in threads
-        self._num_bytes = 0
+        self.num_bytes = 0  # of all calls, and of the ids that they hold
         self._calls: OrderedDict[str, KnownCall] = OrderedDict()
         self._by_digest: dict[Digest, list[KnownCall]] = {}
         self._by_session: dict[str, list[str]] = {}
@@ -101,13 +114,13 @@ class CallCache:
             of_session = self._by_session.setdefault(call.session_id, [])
             of_session.append(call.call_id)
             del of_session[:-_SESSION_CALLS]
-            self._num_bytes += call.num_bytes
+            self.num_bytes += _ENTRY_BYTES + _hold(call.said)
             for digest in digests[1:]:
                 had_it = self._seen.setdefault(digest, [])
                 had_it.append(call.call_id)
                 del had_it[:-_SEEN_CALLS]
                 self._seen.move_to_end(digest)
-            while self._num_bytes > self.limit_bytes and len(self._calls) > 1:
+            while self.num_bytes > self.limit_bytes and len(self._calls) > 1:
                 self._evict(next(iter(self._calls)))
             while len(self._seen) > _SEEN_LIMIT:
                 self._seen.popitem(last=False)
@@ -143,7 +156,7 @@ class CallCache:
                     if call.num_messages == num_messages and session_id in (None, call.session_id)
                 ]
                 if calls:
-                    exact = [call for call in calls if first_difference(ids, call.prompt + call.output) is None]
+                    exact = [call for call in calls if first_difference(ids, call.exact) is None]
                     return (exact or calls)[-1]
             return None
 
@@ -154,9 +167,35 @@ class CallCache:
 
     def _evict(self, call_id: str) -> None:
         call = self._calls.pop(call_id)
-        self._num_bytes -= call.num_bytes
+        self.num_bytes -= _ENTRY_BYTES + _let_go(call.said)
         _drop(self._by_digest, call.digest, call)
         _drop(self._by_session, call.session_id, call_id)
+
+
+def _hold(last: IdRun) -> int:
+    """Count a call as a holder of its ids; returns the bytes that nothing held before."""
+    num_bytes = 0
+    run: IdRun | None = last
+    while run is not None:
+        run.holders += 1
+        if run.holders > 1:
+            break
+        num_bytes += run.num_bytes
+        run = run.before
+    return num_bytes
+
+
+def _let_go(last: IdRun) -> int:
+    """Count a call as a holder of its ids no longer; returns the bytes that nothing holds now."""
+    num_bytes = 0
+    run: IdRun | None = last
+    while run is not None:
+        run.holders -= 1
+        if run.holders:
+            break
+        num_bytes += run.num_bytes
+        run = run.before
+    return num_bytes
 
 
 def _drop(index: dict, key: object, item: object) -> None:  # type: ignore[type-arg]

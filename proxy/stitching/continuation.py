@@ -92,7 +92,7 @@ class Stitching:
             stitch=Stitch.TEMPLATE_STRIP if ended else Stitch.BRIDGED,
             known=known,
             continues=True,
-            differs_at=len(known.ids) - 1 if ended else None,
+            differs_at=known.said.num_ids - 1 if ended else None,
             said=said[:-1] if ended else said,
         )
 
@@ -149,7 +149,7 @@ def _rendered_afresh(
 ) -> Prompt:
     ids = rendering.render(request.messages, request.tools)
     earlier = memory.of_session(session_id) if session_id is not None else []
-    exact = [call for call in earlier if first_difference(ids, call.prompt + call.output) is None]
+    exact = [call for call in earlier if first_difference(ids, call.exact) is None]
     if exact:
         return _compared(ids, digests, exact[-1], Stitch.BRIDGED, continues=True)
     before_answers = _num_before_last_answer(request.messages)
@@ -178,7 +178,7 @@ def _compared_with_session(
     nothing with them, or starts a new conversation, as sub-agents and repeated questions do.
     """
     first = _length_of(rendering, request, ids, 1)
-    shared = [(first_difference(ids, call.prompt + call.output) or 0, call) for call in earlier]
+    shared = [(first_difference(ids, call.exact) or 0, call) for call in earlier]
     related = [(length, number, call) for number, (length, call) in enumerate(shared) if length >= first]
     if not related:
         return None
@@ -206,7 +206,7 @@ def _length_of(rendering: Rendering, request: CallRequest, ids: list[int], num_m
 
 def _compared(ids: list[int], digests: list[Digest], known: KnownCall, reason: Stitch, *, continues: bool) -> Prompt:
     """The prompt of a full rendering, compared with the call that it should have continued."""
-    differs_at = first_difference(ids, known.prompt + known.output)
+    differs_at = first_difference(ids, known.exact)
     stitch, continues = (Stitch.BRIDGED, True) if differs_at is None else (reason, continues)
     prompt_ids = PromptIds.of(ids)
     return Prompt(

@@ -14,7 +14,7 @@ import msgspec
 import xxhash
 
 from weir.proxy.conversation.call_request import Raw
-from weir.proxy.conversation.prompt_ids import PromptIds
+from weir.proxy.conversation.prompt_ids import IdRun, PromptIds
 from weir.proxy.errors import BadRequest
 from weir.proxy.rendering.renderer import Rendering
 from weir.proxy.rendering.tokenizer import off_the_loop
@@ -115,8 +115,7 @@ class RawPrompts:
 
 def _compared(known: KnownCall, ids: PromptIds, reason: Stitch) -> Prompt:
     """A prompt that continues a known call; `reason` is its stitch where its ids are not that call's."""
-    exact = known.prompt + known.output
-    differs_at = None if ids.packed.startswith(exact) else first_difference(unpack_ids(ids.packed).tolist(), exact)
+    differs_at = first_difference(unpack_ids(ids.packed), known.exact)
     return Prompt(
         ids=ids,
         digests=[],
@@ -136,4 +135,4 @@ def _without_end(known: KnownCall, stop_ids: list[int]) -> KnownCall:
     output = unpack_ids(known.output)
     if not len(output) or int(output[-1]) not in stop_ids:
         return known
-    return msgspec.structs.replace(known, output=known.output[:-4], json=b"")
+    return msgspec.structs.replace(known, said=IdRun(known.asked, known.output[:-4], None))

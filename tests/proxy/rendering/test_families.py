@@ -8,14 +8,14 @@ from support_families import FAMILIES, TOOLS, WITHOUT_THOUGHT, call_message, ren
 
 from weir.proxy.conversation.call_request import Answer, CallRequest, Message, ToolUse
 from weir.proxy.conversation.digests import extend
-from weir.proxy.conversation.prompt_ids import ids_json, joined
+from weir.proxy.conversation.prompt_ids import IdRun
 from weir.proxy.errors import BadRequest
 from weir.proxy.rendering.families import family_of
 from weir.proxy.rendering.forced_output import steered
 from weir.proxy.rendering.renderer import Rendering
 from weir.proxy.stitching.call_cache import CallCache, KnownCall
 from weir.proxy.stitching.continuation import Prompt, plan_prompt
-from weir.store.records.call_record import Stitch, pack_ids, unpack_ids
+from weir.store.records.call_record import Stitch, unpack_ids
 
 
 class Conversation:
@@ -46,10 +46,8 @@ class Conversation:
             group_id="g",
             digest=extend(prompt.digests[-1], answer.message()),
             num_messages=len(self.messages),
-            prompt=prompt.ids.packed,
-            output=pack_ids(output),
-            json=joined(prompt.ids.json, ids_json(output)),
-            last_turn_start=prompt.ids.tail_start,
+            asked=prompt.ids.run,
+            said=IdRun.of(output, prompt.ids.run),
         )
         self.memory.remember(known, prompt.digests)
         told = answer.message()
@@ -71,7 +69,7 @@ class Conversation:
 def ids_of(prompt: Prompt) -> list[int]:
     """The prompt's ids; asserts that its JSON has the same."""
     ids: list[int] = unpack_ids(prompt.ids.packed).tolist()
-    assert json.loads(b"[%b]" % prompt.ids.json) == ids
+    assert json.loads(b"[%b]" % b"".join(prompt.ids.json())) == ids
     return ids
 
 

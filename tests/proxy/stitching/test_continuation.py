@@ -1,13 +1,15 @@
 """Recognising histories, and the cache of calls."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from weir.proxy.conversation.digests import chain
+from weir.proxy.conversation.prompt_ids import IdRun, PromptIds
 from weir.proxy.stitching.call_cache import CallCache, KnownCall, first_difference
-from weir.store.records.call_record import pack_ids
+from weir.store.records.call_record import pack_ids, unpack_ids
 
 
 def assistant(content: str | None, **fields: Any) -> dict[str, Any]:
@@ -72,16 +74,15 @@ def test_a_chain_grows_by_one_digest_a_message_and_starts_from_the_tools() -> No
 
 def known(name: str, digest: bytes, *, session: str = "s", num_ids: int = 4, num_messages: int = 1) -> KnownCall:
     ids = pack_ids(list(range(num_ids)))
+    asked = IdRun(None, ids, None)
     return KnownCall(
         call_id=name,
         session_id=session,
         group_id="g",
         digest=digest,
         num_messages=num_messages,
-        prompt=ids,
-        output=ids,
-        json=b"",
-        last_turn_start=0,
+        asked=asked,
+        said=IdRun(asked, ids, None),
     )
 
 
@@ -117,6 +118,52 @@ def test_memory_is_bounded_in_bytes_and_forgets_what_was_used_longest_ago() -> N
     assert len(memory) == 10
     assert memory.find([b"root", b"0"], None) is not None
     assert memory.find([b"root", b"1"], None) is None
+
+
+def test_calls_of_one_conversation_share_the_ids_of_its_turns_and_the_last_one_gives_them_back() -> None:
+    memory, ids = CallCache(2**30), PromptIds.of(list(range(1000)))
+    for number in range(100):
+        last = turned(f"c{number}", ids)
+        memory.remember(last, [b"root"])
+        ids = last.ids.and_turn([7, number])
+    without_ids = turned("none", PromptIds.of([]), []).num_bytes
+    assert last.num_bytes > without_ids + 4 * (1000 + 99 * 4)
+    assert memory.num_bytes == last.num_bytes + 99 * without_ids
+    other = known("other", b"other")
+    memory.limit_bytes = last.num_bytes + other.num_bytes
+    memory.remember(other, [b"root"])
+    assert (len(memory), memory.num_bytes) == (2, memory.limit_bytes)
+    assert memory.find([b"root", b"c99"], None) == (last, 1)
+    memory.limit_bytes = 0
+    memory.remember(known("alone", b"alone"), [b"root"])
+    assert (len(memory), memory.num_bytes) == (1, other.num_bytes)
+
+
+def test_the_ids_of_a_conversation_are_those_of_its_turns_in_every_form() -> None:
+    prompt = PromptIds.of([1, 2, 3])
+    call = turned("a", prompt, [])
+    ids = call.ids.and_turn([4]).and_forced([5, 6])
+    assert unpack_ids(ids.packed).tolist() == [1, 2, 3, 4, 5, 6]
+    assert (b"".join(ids.json()), b"".join(ids.json([7, 8]))) == (b"1,2,3,4,5,6", b"1,2,3,4,5,6,7,8")
+    assert (len(ids), ids.tail, len(prompt)) == (6, [4, 5, 6], 3)
+    longer = turned("b", call.ids.and_turn([4]), [9])
+    assert (longer.last_turn, unpack_ids(longer.output).tolist()) == ([4], [9])
+    assert unpack_ids(longer.prompt).tolist() == [1, 2, 3, 4]
+    assert unpack_ids(longer.exact).tolist() == [1, 2, 3, 4, 9]
+    assert b"".join(PromptIds.of([]).and_turn([5]).json()) == b"5"
+
+
+def turned(name: str, prompt: PromptIds, output: Sequence[int] = (5, 6)) -> KnownCall:
+    said = IdRun.of(list(output), prompt.run)
+    return KnownCall(
+        call_id=name,
+        session_id="s",
+        group_id="g",
+        digest=name.encode(),
+        num_messages=1,
+        asked=prompt.run,
+        said=said,
+    )
 
 
 def test_a_rewritten_history_is_compared_with_the_call_that_was_asked_its_longest_beginning() -> None:
