@@ -42,23 +42,27 @@ class Beginnings:
 
     def find(self, raw: bytes, root: Digest) -> Beginning | None:
         """The longest known beginning of a JSON array of messages, behind the same tools."""
+        view = memoryview(raw)
         for size in _powers_below(len(raw)):
-            for one in reversed(self._by_head.get(_name(raw[:size]), ())):
-                same = one.num_bytes < len(raw) and one.digests[0] == root and _name(raw[: one.num_bytes]) == one.name
+            for one in reversed(self._by_head.get(_name(view[:size]), ())):
+                same = one.num_bytes < len(raw) and one.digests[0] == root and _name(view[: one.num_bytes]) == one.name
                 if same and raw[one.num_bytes :].lstrip(b" \t\r\n")[:1] == b",":
                     return one
         return None
 
     def remember(self, raw: bytes, digests: list[Digest], num_characters: int, images: tuple[str, ...] = ()) -> None:
         """Keep what parsing a JSON array of messages gave."""
-        inside = raw[:-1].rstrip(b" \t\r\n")
-        size = next(_powers_below(len(inside)), None)
+        num_bytes = len(raw) - 1
+        while raw[num_bytes - 1] in b" \t\r\n":
+            num_bytes -= 1
+        inside = memoryview(raw)[:num_bytes]
+        size = next(_powers_below(num_bytes), None)
         if size is None:
             return
         head = _name(inside[:size])
         alike = self._by_head.setdefault(head, [])
         beginning = Beginning(
-            num_bytes=len(inside),
+            num_bytes=num_bytes,
             name=_name(inside),
             num_messages=len(digests) - 1,
             num_characters=num_characters,
@@ -133,5 +137,5 @@ def _powers_below(num_bytes: int) -> Iterator[int]:
         size >>= 1
 
 
-def _name(data: bytes) -> bytes:
+def _name(data: memoryview) -> bytes:
     return xxhash.xxh3_128_digest(data)
