@@ -36,7 +36,12 @@ class IdRun:
     @classmethod
     def of(cls, ids: list[int], before: IdRun | None = None) -> IdRun:
         """A run of these ids."""
-        return cls(before, pack_ids(ids), b"," + _encode(ids)[1:-1] if ids else b"")
+        return cls(before, pack_ids(ids), _json(ids))
+
+    @classmethod
+    def unpacked(cls, packed: bytes, before: IdRun | None = None) -> IdRun:
+        """A run of packed ids."""
+        return cls(before, packed, _json(unpack_ids(packed).tolist()))
 
     def runs(self) -> list[IdRun]:
         """This run and all before it, in order."""
@@ -103,6 +108,10 @@ class PromptIds(msgspec.Struct, frozen=True, kw_only=True):
         for part in map(_known_json, run.runs()):
             yield memoryview(part)[1:] if is_first and part else part
             is_first = is_first and not part
+
+
+def _json(ids: list[int]) -> bytes:
+    return b"," + _encode(ids)[1:-1] if ids else b""
 
 
 def _known_json(run: IdRun) -> bytes:

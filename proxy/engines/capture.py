@@ -60,6 +60,7 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 decode_chunk = msgspec.json.Decoder(Chunk).decode
+decode_chunks = msgspec.json.Decoder(list[Chunk]).decode
 
 
 class PromptLogprobs(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ ends with [DONE], as smg's does when a worker dies.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 import zlib
@@ -18,7 +19,7 @@ import aiohttp
 import msgspec
 
 from weir.proxy.config import ProxyConfig
-from weir.proxy.engines.capture import Chunk, decode_chunk
+from weir.proxy.engines.capture import Chunk, decode_chunk, decode_chunks
 from weir.proxy.engines.connections import control_session
 from weir.proxy.engines.http_client import Answer, Buffer, HttpClient
 from weir.proxy.engines.router_routes import Worker, decode_workers, workers_url
@@ -197,7 +198,7 @@ async def _streamed_chunks(answer: Answer, interval_s: float) -> AsyncGenerator[
     while data:
         answer.acknowledge_at_once()
         *events, rest = (rest + data).split(b"\n\n")
-        chunks = [chunk for chunk in map(_chunk_of, events) if chunk is not None]
+        chunks = chunks_of(events)
         age_s = 0.0
         if chunks:
             yield chunks
@@ -211,13 +212,25 @@ async def _streamed_chunks(answer: Answer, interval_s: float) -> AsyncGenerator[
     raise UpstreamLost("the engine's stream ended without a finish reason")
 
 
-def _chunk_of(event: bytes) -> Chunk | None:
-    """The chunk in one event; None for comments and [DONE]. Raises `UpstreamLost` on an error event."""
+def chunks_of(events: list[bytes]) -> list[Chunk]:
+    """The chunks in some events, which are decoded at once. Raises `UpstreamLost` on an error event."""
+    texts = [text for text in map(_data_of, events) if text is not None]
+    if len(texts) < 2:
+        return [_decoded(text) for text in texts]
+    with contextlib.suppress(msgspec.DecodeError):
+        chunks = decode_chunks(b"[" + b",".join(texts) + b"]")
+        if len(chunks) == len(texts):
+            return chunks
+    return [_decoded(text) for text in texts]  # raises with the one that cannot be read
+
+
+def _data_of(event: bytes) -> bytes | None:
+    """The data of one event; None for comments and [DONE]. Raises `UpstreamLost` on an error event."""
     for line in event.split(b"\n"):
         if line.startswith(b"event:") and b"error" in line:
             raise UpstreamLost(f"the router ended the stream with an error: {_shown(event)}")
         if line.startswith(b"data:") and not line.endswith(b"[DONE]"):
-            return _decoded(line[5:])
+            return line[5:]
     return None
 
 

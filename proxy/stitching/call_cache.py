@@ -85,7 +85,7 @@ def known_call(call: CallRecord | CallSketch, ids: PromptIds | None = None) -> K
         digest=call.digest,
         num_messages=call.num_messages,
         asked=asked,
-        said=IdRun.of(unpack_ids(output).tolist(), asked) if ids is not None else IdRun(asked, output, None),
+        said=IdRun.unpacked(output, asked) if ids is not None else IdRun(asked, output, None),
     )
 
 

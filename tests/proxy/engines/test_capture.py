@@ -4,6 +4,8 @@ import msgspec
 import pytest
 
 from weir.proxy.engines.capture import Capture, Chunk, MalformedChunk, decode_chunk
+from weir.proxy.engines.client import chunks_of
+from weir.proxy.errors import UpstreamLost
 from weir.store.records.call_record import VersionSpan
 
 
@@ -148,3 +150,15 @@ def test_logprobs_after_truncation_are_kept_where_every_token_of_every_piece_has
     null.feed(with_sampling(chunk([9], 1, finish="stop"), [None]))
     assert whole.sampling_logprobs == [-0.5, -0.25, -0.125]
     assert lost.sampling_logprobs is None and null.sampling_logprobs is None
+
+
+def test_events_that_came_together_are_the_chunks_that_each_gives_alone_or_the_bad_one_is_named() -> None:
+    one, two = (b'{"output_ids":[%d],"meta_info":{"completion_tokens":%d}}' % (n + 6, n) for n in (1, 2))
+    chunks = chunks_of([b"data: " + one, b": waits", b"data:" + two, b"data: [DONE]", b""])
+    assert chunks == [decode_chunk(one), decode_chunk(two)]
+    assert [chunk.output_ids for chunk in chunks] == [[7], [8]]
+    for bad in (one + b"," + two, one[:-1], b"", b"3"):
+        with pytest.raises(UpstreamLost, match="cannot be read"):
+            chunks_of([b"data: " + one, b"data: " + bad])
+    with pytest.raises(UpstreamLost, match="ended the stream with an error"):
+        chunks_of([b"data: " + one, b"event: stream_error\ndata: {}"])
