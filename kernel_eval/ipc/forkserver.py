@@ -31,7 +31,7 @@ from weir.kernel_eval.sandbox.levels import SandboxLevel
 
 # roles of children
 ASSEMBLER, BUILDER, COLLECTOR, COMPILER, RECORDER = "assembler", "builder", "collector", "compiler", "recorder"
-RECOMPILER, RERECORDER, PLAYER = "recompiler", "rerecorder", "player"
+RECOMPILER, PLAYER = "recompiler", "player"
 _GRACE_S = 0.5  # at most, between an `End` and the kill
 
 

@@ -56,10 +56,14 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
 
 
 class Load(msgspec.Struct, frozen=True, tag=True):
-    """Judge: import this. `skipped_configs`: for autotuned kernels, how many configurations the target refused."""
+    """Judge: import this. `skipped_configs`: for autotuned kernels, how many configurations the target refused.
+
+    `all_configs`: record each configuration of autotuned kernels, for a GPU that takes the fastest.
+    """
 
     source: str
     skipped_configs: dict[str, int] = {}
+    all_configs: bool = False
 
 
 class Init(msgspec.Struct, frozen=True, tag=True):
@@ -85,27 +89,8 @@ class SendState(msgspec.Struct, frozen=True, tag=True):
     arena: ArenaSpec
 
 
-class Replay(msgspec.Struct, frozen=True, tag=True):
-    """Judge, to a worker that has seen no candidate: run this trace with these kernels, and write its outputs.
-
-    The arguments of the arena are two lists of tensors: the inputs, and the state.
-    """
-
-    kernels: str
-    trace: Trace
-    arena: ArenaSpec
-    codes: tuple[bytes, ...] = ()  # machine code, as launches number it
-
-
-class TimeReplay(msgspec.Struct, frozen=True, tag=True):
-    """Judge, after a `Replay`: run the trace on this arena's inputs, once and timed, or `repeats` times untimed."""
-
-    arena: ArenaSpec
-    repeats: int = 0
-
-
 class Timed(msgspec.Struct, frozen=True, tag=True):
-    """Worker: microseconds of the launches and operators, by the device's events."""
+    """Player on a GPU: microseconds of the launches and operators, by the device's events."""
 
     us: float
 
@@ -129,11 +114,53 @@ class KernelIr(msgspec.Struct, frozen=True):
         return int(self.options.get("num_warps") or 1)
 
 
+class TensorMap(msgspec.Struct, frozen=True):
+    """How a kernel reads the tensor of a descriptor by the tensor memory accelerator, as Triton's compiler has it."""
+
+    swizzle: int
+    elem_size: int
+    elem_type: int
+    block_size: tuple[int, ...]
+    fp4_padded: bool = False
+
+
+class LaunchForm(msgspec.Struct, frozen=True, kw_only=True):
+    """What a launch of compiled code needs beside the code and its arguments.
+
+    types: of the arguments of the IR's function · scratch_bytes: memory that each program is given.
+    """
+
+    entry: str
+    types: tuple[str, ...]
+    num_warps: int
+    num_ctas: int
+    shared_bytes: int
+    scratch_bytes: int
+    scratch_align: int
+    cooperative: bool
+    serial: bool
+    maps: tuple[TensorMap, ...]
+
+
+class DeviceKernel(msgspec.Struct, frozen=True):
+    """A kernel's machine code, how it is launched, and the sizes of the parameters that the code declares."""
+
+    form: LaunchForm
+    parameters: tuple[int, ...]
+    code: bytes
+
+
 class LoadRecord(msgspec.Struct, frozen=True, tag=True):
-    """Judge to a player: read this record. Its number is the count of those before it."""
+    """Judge to a player: read this record. Its number is the count of those before it.
+
+    On a GPU there is no IR, but machine code: of Triton's kernels, by the number of their IR (None: it was not built),
+    and of native code, as launches number it.
+    """
 
     trace: Trace
     irs: tuple[KernelIr, ...]
+    kernels: tuple[DeviceKernel | None, ...] = ()
+    codes: tuple[bytes, ...] = ()
 
 
 class Play(msgspec.Struct, frozen=True, tag=True):
@@ -151,11 +178,23 @@ class Play(msgspec.Struct, frozen=True, tag=True):
 
 
 class Played(msgspec.Struct, frozen=True, tag=True):
-    """Player: the record was run. `coverage` is empty without `marks`."""
+    """Player: the record was run. `coverage` is empty without `marks`.
+
+    `chosen`: on a GPU, for each launch of an autotuned kernel, the number of the IR that it took.
+    """
 
     coverage: tuple[float, ...]  # for each output, the share of its elements that depend on what kernels stored
     changed_inputs: tuple[int, ...]  # the inputs whose contents differ now
     num_rounded_dots: int = 0  # products of float32 that a device rounds
+    chosen: tuple[int, ...] = ()
+
+
+class TimePlay(msgspec.Struct, frozen=True, tag=True):
+    """Judge to a player on a GPU: run a record on this arena's inputs, once and timed, or `repeats` times untimed."""
+
+    record: int
+    arena: ArenaSpec
+    repeats: int = 0
 
 
 MAX_NAMED = 1000  # tensors of a model that are sent by name
@@ -173,12 +212,6 @@ class Constructed(msgspec.Struct, frozen=True, tag=True):
 
     state_bytes: tuple[int, ...]
     named: tuple[NamedPlace, ...] = ()
-
-
-class Replayed(msgspec.Struct, frozen=True, tag=True):
-    """Worker: the trace was run. For each output, the share of its elements that depend on what kernels stored."""
-
-    coverage: tuple[float, ...]
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
@@ -240,26 +273,6 @@ class Recompiled(msgspec.Struct, frozen=True, tag=True):
     failure: str = ""
 
 
-class Rerecord(msgspec.Struct, frozen=True, tag=True):
-    """Judge to a process that has seen no candidate: the IR of a GPU's record, whose launches name kernels of a module.
-
-    The arguments of the arena are as those of a `Replay`.
-    """
-
-    kernels: str
-    trace: Trace
-    arena: ArenaSpec
-    target: str
-
-
-class Rerecorded(msgspec.Struct, frozen=True, tag=True):
-    """The same record with the IR of its launches; with a failure, why there is none."""
-
-    trace: Trace
-    irs: tuple[KernelIr, ...]
-    failure: str = ""
-
-
 # why a kernel did not run. By Triton before a launch: compiler, arch, shared_memory, threads. In a recorder: host_read
 # (the model asks for a result of a kernel). In a player, whose process holds no candidate: the rest
 Refusal = Literal[
@@ -294,33 +307,44 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 class BuiltKernel(msgspec.Struct, frozen=True):
-    """Builder: a kernel as assembly text (PTX), which another process assembles, and its IR as the compiler read it."""
+    """Builder: a kernel as assembly text (PTX), which another process assembles, and its IR as the compiler read it.
 
+    `number`: its position among the kernels that were to be built.
+    """
+
+    number: int
     kernel: str
     ir: str
     assembly: str
     shared_bytes: int
     num_warps: int
     num_stages: int
+    form: LaunchForm
 
 
 class RefusedKernel(msgspec.Struct, frozen=True):
     """Builder: a kernel that cannot be built or launched for the target, with the compiler's message."""
 
+    number: int
     kernel: str
     reason: Literal["compile", "arch", "shared_memory", "launch"]
     message: str
 
 
 class Build(msgspec.Struct, frozen=True, tag=True):
-    """Judge to a builder, which has run no code of a candidate: compile these kernels for a target."""
+    """Judge to a builder, which has run no code of a candidate: compile these kernels for a target.
+
+    `optional`: those that may be refused, by number; they come last, and as many are compiled as `optional_s` allows.
+    """
 
     irs: tuple[KernelIr, ...]
     target: str
+    optional: frozenset[int] = frozenset()
+    optional_s: float = 0.0
 
 
 class Compiled(msgspec.Struct, frozen=True, tag=True):
-    """Builder: the kernels, up to the first that was refused."""
+    """Builder: the kernels, up to the first that was refused and had to be built."""
 
     built: tuple[BuiltKernel, ...]
     refused: tuple[RefusedKernel, ...]
@@ -399,9 +423,9 @@ class Assembled(msgspec.Struct, frozen=True, tag=True):
     printed: str
 
 
-FromJudge = Prepare | Load | Init | SendState | Call | WriteAgain | Replay | TimeReplay
+FromJudge = Prepare | Load | Init | SendState | Call | WriteAgain
 ToRecorder = Load | Init | SendState | Record
-ToPlayer = LoadRecord | Play
-_Recordings = Constructed | Answered | Recorded | Recompiled | Rerecorded
-_Replies = Done | _Recordings | Replayed | Played | Timed | Failed | Compiled | Collected
+ToPlayer = Prepare | LoadRecord | Play | TimePlay
+_Recordings = Constructed | Answered | Recorded | Recompiled
+_Replies = Done | _Recordings | Played | Timed | Failed | Compiled | Collected
 FromWorker = _Replies | Assemble | BuildNative

@@ -2,9 +2,9 @@
 
 A trace is a small program over storages, recorded in the candidate's process and therefore untrusted: a judge checks
 its steps (`provenance.py`), and has it played on inputs that the candidate has never seen, in a process that holds
-none of the candidate's code but its kernels: without a GPU their IR (`replay/player.py`), on one their source or
-machine code (`worker/gpu_replayer.py`). It contains no contents of tensors. Offsets, shapes and strides count elements,
-sizes bytes; in launches of machine code everything counts bytes.
+none of the candidate's code but its kernels: without a GPU their IR (`replay/player.py`), on one machine code that was
+made of it (`replay/device/player.py`). It contains no contents of tensors. Offsets, shapes and strides count elements,
+sizes bytes; in launches of native code everything counts bytes.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ class Launch(msgspec.Struct, frozen=True, tag="launch", array_like=True):
     """A kernel, its grid, all of its arguments by name, and the options of its launch (num_warps and the like).
 
     A launch that was compiled and did not run names its IR by position among those of the record, with the arguments
-    of the IR's function, in order, and nothing else.
+    of the IR's function, in order, and nothing else. `alternatives`: the same launch with other configurations of an
+    autotuned kernel, of which a GPU takes the fastest.
     """
 
     kernel: str
@@ -105,6 +106,7 @@ class Launch(msgspec.Struct, frozen=True, tag="launch", array_like=True):
     options: dict[str, Argument] = {}
     ir: int | None = None
     ir_arguments: tuple[Argument, ...] = ()
+    alternatives: tuple[Launch, ...] = ()
 
     @property
     def name(self) -> str:

@@ -16,7 +16,6 @@ from weir.kernel_eval.judge.checks.native_cpu import NativeCompileCheck
 from weir.kernel_eval.judge.checks.native_gpu import NativeGpuCheck
 from weir.kernel_eval.judge.checks.outcome import EVALUATION_ERRORS, Check, CheckOutcome, outcome_of
 from weir.kernel_eval.judge.checks.triton import TritonCheck
-from weir.kernel_eval.judge.checks.triton_gpu import TritonGpuCheck
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.tasks.reference import Reference
@@ -60,7 +59,7 @@ def _run_check(job: Job, leases: Leases) -> CheckOutcome:
 
 def _check_for(job: Job) -> Check:
     if job.backend == "triton":
-        return TritonCheck(job) if job.limits.gpu is None else TritonGpuCheck(job)
+        return TritonCheck(job)
     return NativeCompileCheck(job, job.backend) if job.limits.gpu is None else NativeGpuCheck(job, job.backend)
 
 

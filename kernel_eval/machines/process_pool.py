@@ -177,7 +177,7 @@ class Pool:
         self.zygote = ForkserverProcess("weir.kernel_eval.zygotes.player", level)
         if gpu_target is not None:
             self.zygote = ForkserverProcess("weir.kernel_eval.zygotes.gpu_worker", level, gpu_target, on_gpu=True)
-        self.compilers = ForkserverProcess("weir.kernel_eval.zygotes.compiler", level, config.target)
+        self.compilers = ForkserverProcess("weir.kernel_eval.zygotes.compiler", level, gpu_target or config.target)
         self.programs = ForkserverProcess("weir.kernel_eval.zygotes.program", level)
         self.judges = ForkserverProcess("weir.kernel_eval.zygotes.judge", level, on_gpu=on_gpu)
         self._slots = Slots(config.num_slots)

@@ -18,7 +18,7 @@ from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction, TensorWrapper
 
-from weir.kernel_eval.ipc.messages import KernelIr, Specialized
+from weir.kernel_eval.ipc.messages import KernelIr, Load, Specialized
 from weir.kernel_eval.ipc.trace import Argument, Descriptor, Launch, Opaque, Plain, places
 from weir.kernel_eval.toolchain import launch_options, stub_driver
 from weir.kernel_eval.toolchain.targets import TARGETS
@@ -91,6 +91,10 @@ class LaunchCapture:
 
         JITFunction.run = capture
         autotune.install()
+
+    def take_configurations(self, load: Load) -> None:
+        """Take a configuration of autotuned kernels, or each of them, as the judge asks."""
+        autotune.install(load.skipped_configs, self._recorder if load.all_configs else None)
 
     def _compiled(self, run: Callable[..., Any], kernel: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         try:

@@ -21,7 +21,7 @@ from weir.kernel_eval.ipc.messages import Recompile, Recompiled, Specialized
 from weir.kernel_eval.ipc.trace import Argument, Many, Named, Plain
 from weir.kernel_eval.recording.launch_capture import stop_at_ttir
 from weir.kernel_eval.toolchain import scratch_folder, stub_driver
-from weir.kernel_eval.toolchain.targets import TARGETS
+from weir.kernel_eval.toolchain.targets import named
 from weir.kernel_eval.worker.candidate import load_candidate
 from weir.kernel_eval.worker.named_kernel import kernel_of
 
@@ -41,7 +41,7 @@ def run(channel: socket.socket, folder: str) -> None:
 
 def recompile(message: Recompile, folder: str) -> Recompiled:
     """The IR of each kernel, up to the first that does not compile."""
-    stub = stub_driver.install(TARGETS[message.target])
+    stub = stub_driver.install(named(message.target))
     stop_at_ttir()
     texts: list[str] = []
     try:

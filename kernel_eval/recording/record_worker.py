@@ -18,7 +18,7 @@ from weir.kernel_eval.ipc.messages import Constructed, Init, Load, Record, Recor
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.recording.launch_capture import LaunchCapture, stop_at_ttir
 from weir.kernel_eval.toolchain import stub_driver
-from weir.kernel_eval.toolchain.targets import TARGETS
+from weir.kernel_eval.toolchain.targets import named
 from weir.kernel_eval.worker.candidate_process import CandidateProcess, describe_output, enter_folder
 from weir.kernel_eval.worker.host_tensors import HostTensors
 from weir.kernel_eval.worker.kernel_values import HostReads, KernelValues, NeedsKernelResult
@@ -34,7 +34,7 @@ class RecordWorker(CandidateProcess):
         self._values, self._hosts = KernelValues(), HostTensors()
         recorder = Recorder(self._values, self._hosts)
         super().__init__(channel, limits, folder, recorder, HostReads(self._values, self._hosts))
-        stub = stub_driver.install(TARGETS[limits.target])
+        stub = stub_driver.install(named(limits.target))
         self._capture = LaunchCapture(recorder, self._values, self._hosts, stub)
 
     def serve(self) -> None:
@@ -48,6 +48,7 @@ class RecordWorker(CandidateProcess):
             except ChannelClosed:
                 return
             if isinstance(message, Load):
+                self._capture.take_configurations(message)
                 self.attempt("load", functools.partial(self.load, message))
             elif isinstance(message, Init):
                 self.attempt("init", functools.partial(self._construct, message, fds[0]))

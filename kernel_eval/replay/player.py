@@ -29,12 +29,19 @@ from weir.kernel_eval.ipc.messages import ArenaSpec, Done, Failed, FromWorker, L
 from weir.kernel_eval.ipc.trace import Launch, Opaque, Operator, Place, Trace
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.replay.ir_launches import IrLaunches, LaunchFailed
-from weir.kernel_eval.replay.steps import FILL, check_narrowing, fresh_storages, given_to, run_operator, write_outputs
+from weir.kernel_eval.replay.steps import (
+    FILL,
+    FILLS,
+    changed_inputs,
+    check_narrowing,
+    fresh_storages,
+    run_operator,
+    write_outputs,
+)
 from weir.kernel_eval.replay.values import tensor_at
 
 _M_PERTURB = -6
 _MARKS = (0x00, 0x41)  # two contents for the bytes that kernels stored; everything computed from them differs
-_FILLS = (FILL, 0x7F, 0x81)  # NaN, then large and tiny numbers of either sign: none suits every kernel that reads them
 _TEXT_CHARS = 2000
 
 Stored = dict[int, Sequence[tuple[int, Any]]]  # by position of the launch: storages, each with a mask of bytes
@@ -55,7 +62,7 @@ class Player:
         self._num_played = 0
 
     def serve(self) -> None:
-        """Handle requests until the judge closes the channel."""
+        """Handle requests until the judge closes the channel. Raises AssertionError for those to a GPU's player."""
         _fill_freed_memory()
         while True:
             try:
@@ -65,8 +72,10 @@ class Player:
                 return
             if isinstance(message, LoadRecord):
                 self._attempt(functools.partial(self._load, message))
-            else:
+            elif isinstance(message, Play):
                 self._attempt(functools.partial(self._play, message, fds[0]))
+            else:
+                raise AssertionError(f"{type(message).__name__} is for players on a GPU")
 
     def _attempt(self, step: Callable[[], FromWorker]) -> None:
         try:
@@ -93,7 +102,7 @@ class Player:
     def _play(self, message: Play, fd: int) -> Played:
         memory = tensor_arena.attach(message.arena, fd)
         trace, launches = self._records[message.record]
-        fill = _FILLS[self._num_played % len(_FILLS)]
+        fill = FILLS[self._num_played % len(FILLS)]
         self._num_played += 1
         launches.begin(exact_dots=message.exact_dots, marks=message.marks)
         return play(trace, launches, memory, message.arena, marks=message.marks, fill=fill)
@@ -124,7 +133,7 @@ def play(
         else:
             raise ValueError(f"{step.kernel} is machine code, which runs on a GPU only")
     write_outputs(trace, storages, memory, spec)
-    changed = _changed_inputs(trace, storages, memory, spec)
+    changed = changed_inputs(trace, storages, memory, spec)
     del storages  # the marks need as much
     return Played(_coverage(trace, stored, memory, spec) if marks else (), changed, launches.num_rounded_dots)
 
@@ -132,19 +141,6 @@ def play(
 def _operate(step: Operator, storages: list[torch.Tensor]) -> None:
     for place, made in run_operator(step, storages):
         tensor_at(place, storages).copy_(made)
-
-
-def _changed_inputs(
-    trace: Trace, storages: list[torch.Tensor], memory: tensor_arena.Memory, spec: ArenaSpec
-) -> tuple[int, ...]:
-    given = given_to(spec)
-    changed = []
-    for storage, now in zip(trace.storages, storages, strict=True):
-        if storage.kind == "input":
-            before = tensor_arena.flat_view(memory, given[storage.kind][storage.index])
-            if before.numel() and not torch.equal(before.view(torch.uint8), now):
-                changed.append(storage.index)
-    return tuple(changed)
 
 
 def _coverage(trace: Trace, stored: Stored, memory: tensor_arena.Memory, spec: ArenaSpec) -> tuple[float, ...]:

@@ -12,6 +12,7 @@ from weir.kernel_eval.ipc.trace import Operator, Place, Trace, places
 from weir.kernel_eval.replay.values import is_unfilled, operator_of, tensor_at, value_of
 
 FILL = 0xFF  # of memory that no step has written: NaN in every floating-point type
+FILLS = (FILL, 0x7F, 0x81)  # NaN, then large and tiny numbers of either sign: none suits every kernel that reads them
 
 
 def fresh_storages(trace: Trace, memory: tensor_arena.Memory, spec: ArenaSpec, fill: int = FILL) -> list[torch.Tensor]:
@@ -47,6 +48,8 @@ def run_operator(step: Operator, storages: list[torch.Tensor]) -> list[tuple[Pla
     function = operator_of(step)
     arguments = [value_of(value, storages) for value in step.arguments]
     keywords = {name: value_of(value, storages) for name, value in step.keywords.items()}
+    if any(parameter.name == "device" for parameter in function._schema.arguments):
+        keywords["device"] = keywords.get("device") or torch.get_default_device()  # a record is that of a host
     result = function(*arguments, **keywords)
     if any(a.alias_info is not None and a.alias_info.is_write for a in function._schema.arguments):
         return []
@@ -76,6 +79,20 @@ def write_outputs(trace: Trace, storages: list[torch.Tensor], memory: tensor_are
             raise ValueError(f"the record's output is {_form(output)}, and the answer was to be {_form(place)}")
         if 0 not in place.shape:
             tensor_arena.flat_view(memory, place).view(place.shape).copy_(tensor_at(output, storages))
+
+
+def changed_inputs(
+    trace: Trace, storages: list[torch.Tensor], memory: tensor_arena.Memory, spec: ArenaSpec
+) -> tuple[int, ...]:
+    """The inputs whose contents a run has changed, by their number."""
+    given = given_to(spec)
+    changed = []
+    for storage, now in zip(trace.storages, storages, strict=True):
+        if storage.kind == "input":
+            before = tensor_arena.flat_view(memory, given[storage.kind][storage.index])
+            if before.numel() and not torch.equal(before.view(torch.uint8), now):
+                changed.append(storage.index)
+    return tuple(changed)
 
 
 def _form(place: Place | TensorSpec) -> tuple[str, tuple[int, ...]]:

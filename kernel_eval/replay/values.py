@@ -30,7 +30,7 @@ def tensor_at(place: Place, storages: Storages) -> torch.Tensor:
         return torch.empty(place.shape, dtype=dtype, device=storages[place.storage].device)
     memory = storages[place.storage]
     whole = memory[: memory.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
-    return whole.as_strided(place.shape, place.stride, place.offset)
+    return whole.as_strided(place.shape, place.stride, whole.storage_offset() + place.offset)
 
 
 def offset_bytes(place: Place) -> int:

@@ -65,3 +65,20 @@ def _device_type(value: Any) -> str | None:
     if isinstance(value, str):
         return value.partition(":")[0]
     return None
+
+
+def moved(value: Any, device: str) -> Any:
+    """A value with its tensors on a device."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, list | tuple):
+        return type(value)(moved(item, device) for item in value)
+    return value
+
+
+def take_values(model: torch.nn.Module, other: torch.nn.Module) -> None:
+    """Give a model the parameters and buffers of another one of its form."""
+    values = dict([*other.named_parameters(), *other.named_buffers()])
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if name in values and values[name].shape == tensor.shape:
+            tensor.data.copy_(values[name])

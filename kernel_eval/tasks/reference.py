@@ -26,7 +26,7 @@ from weir.kernel_eval.tasks.answers import (
     specials,
 )
 from weir.kernel_eval.tasks.decisions import Decisions, Outcome
-from weir.kernel_eval.tasks.device_mapping import CpuForCuda
+from weir.kernel_eval.tasks.device_mapping import CpuForCuda, moved, take_values
 from weir.kernel_eval.tasks.edge_points import PointwiseWatch
 from weir.kernel_eval.tasks.errors import InvalidReference, OutOfMemory, UnsupportedReference, described
 from weir.kernel_eval.tasks.hardener import ROUNDINGS, Hardener
@@ -70,7 +70,7 @@ class Reference:
         self._source = source
         self._timeout_s = timeout_s
         self._on_gpu = on_gpu
-        self._draws_on_gpu = on_gpu
+        self.draws_on_host = False  # inputs for a GPU, because the task's code cannot draw them there
         module = types.ModuleType("reference")
         with self._step("import"):
             exec(compile(source, "reference.py", "exec"), module.__dict__)
@@ -104,6 +104,10 @@ class Reference:
             model = self._model(*copy.deepcopy(arguments))
             if self._on_gpu and isinstance(model, torch.nn.Module):
                 model = model.cuda()
+                if "cuda" in self._source:  # it may draw on the device, and recorders have none
+                    seed_everything(weight_seed)
+                    with CpuForCuda():
+                        take_values(model, self._model(*copy.deepcopy(moved(arguments, "cpu"))))
         if isinstance(model, torch.nn.Module):
             check_supported([*model.parameters(), *model.buffers()])
         return model
@@ -119,13 +123,13 @@ class Reference:
     def inputs(self, seed: int) -> list[Any]:
         """The arguments of one call, from the seed."""
         with self._step("get_inputs"):
-            inputs = [self._placed(value) for value in self._drawn(seed)]
+            inputs = list(moved(self._drawn(seed), "cuda" if self._on_gpu else "cpu"))
         check_supported(inputs)
         return inputs
 
     def _drawn(self, seed: int) -> list[Any]:
         """What the task draws: on the GPU where its code can, because a host takes seconds for large inputs."""
-        if self._draws_on_gpu:
+        if self._on_gpu and not self.draws_on_host:
             seed_everything(seed, on_gpu=True)
             try:
                 with torch.device("cuda"):
@@ -133,7 +137,7 @@ class Reference:
             except torch.AcceleratorError:
                 raise
             except (RuntimeError, TypeError, ValueError):  # it asks for numpy's values, or has a generator of its own
-                self._draws_on_gpu = False
+                self.draws_on_host = True
         seed_everything(seed, on_gpu=self._on_gpu)
         return list(self._get_inputs())
 
@@ -291,14 +295,6 @@ class Reference:
                 [observed(list(tensor)) for tensor in zip(*draws, strict=True)] if of_one_form else []
             )
         return self._known_integers[size]
-
-    def _placed(self, value: Any) -> Any:
-        """A value on the evaluation's device; tasks make their inputs on the host."""
-        if isinstance(value, torch.Tensor):
-            return value.cuda() if self._on_gpu else value
-        if isinstance(value, list | tuple):
-            return type(value)(self._placed(item) for item in value)
-        return value
 
     def _varied(self, seed: int, variant: Variant) -> list[Any]:
         """Inputs of a variant; the generators go on from the seed of the task's own draw, so that they repeat."""

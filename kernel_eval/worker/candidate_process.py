@@ -38,7 +38,6 @@ from weir.kernel_eval.ipc.messages import (
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.tasks.seeds import seed_everything
 from weir.kernel_eval.toolchain import scratch_folder
-from weir.kernel_eval.worker import autotune
 from weir.kernel_eval.worker.candidate import entry_point, load_candidate
 from weir.kernel_eval.worker.kernel_values import NeedsKernelResult
 from weir.kernel_eval.worker.recorder import Recorder
@@ -93,8 +92,6 @@ class CandidateProcess:
 
     def load(self, load: Load) -> Done | Failed:
         """Import the candidate."""
-        if not self._on_gpu:
-            autotune.install(load.skipped_configs)
         with self._mode:
             self._entry = entry_point(load_candidate(load.source, self._folder))
         if self._entry is None:
@@ -141,9 +138,8 @@ def _named_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
 def enter_folder(limits: Limits, folder: str) -> None:
     """Prepare a freshly forked and contained process: its folder, caches and device."""
     scratch_folder.enter(folder)
-    if limits.gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = limits.gpu
-        os.environ["CUDA_CACHE_DISABLE"] = "1"
+    os.environ["CUDA_VISIBLE_DEVICES"] = limits.gpu or ""
+    os.environ["CUDA_CACHE_DISABLE"] = "1"
 
 
 def describe(error: BaseException, phase: Phase) -> Failed:

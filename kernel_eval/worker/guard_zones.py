@@ -3,8 +3,7 @@
 `torch.empty` and similar functions return a view into a larger buffer: guard, data, guard. The guards are checked after
 the call. They are as untrusted as their process: a candidate can hide an overrun, but gains nothing, because the judge
 compares its answer. They report mistakes of honest candidates that a device would not notice. Guards are 0xFB bytes,
-which read as large finite numbers, so that reading too far gives a wrong answer. For workers on a GPU; without one,
-every access of a kernel is checked.
+which read as large finite numbers, so that reading too far gives a wrong answer. For workers on a GPU.
 """
 
 from __future__ import annotations

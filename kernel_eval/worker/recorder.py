@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 import torch
 import triton.language as tl
 from torch._library.custom_ops import OPDEFS
@@ -132,6 +133,30 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Add a step that torch does not report, or that is recorded elsewhere."""
         if self._recording:
             self._steps.append(step)
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[list[Step]]:
+        """Meanwhile, collect the steps of the call in a list of their own."""
+        kept, self._steps = self._steps, []
+        try:
+            yield self._steps
+        finally:
+            self._steps = kept
+
+    def add_alternatives(self, found: Sequence[Sequence[Step]]) -> None:
+        """Note other ways to make the last launch, the first of which it was; what comes before it has to be the same.
+
+        Of each way the steps, with the launch as their last.
+        """
+        ways = [(list(steps[:-1]), steps[-1]) for steps in found if steps]
+        if not ways or not self._steps or not isinstance(self._steps[-1], Launch):
+            return
+        others: list[Launch] = []
+        for before, launch in ways[1:]:
+            is_new = launch not in (self._steps[-1], *others)
+            if isinstance(launch, Launch) and before == ways[0][0] and is_new:
+                others.append(launch)
+        self._steps[-1] = msgspec.structs.replace(self._steps[-1], alternatives=tuple(others))
 
     def locate(self, address: int) -> tuple[int, int] | None:
         """The storage (by position in the trace) and the offset in bytes of an address; None if it is in no storage."""

@@ -19,10 +19,10 @@ import torch
 
 from weir.kernel_eval.ipc.framing import receive, send
 from weir.kernel_eval.ipc.messages import BuildNative, BuiltNative
+from weir.kernel_eval.replay.device.gpu_modules import GpuModules
 from weir.kernel_eval.toolchain.native_source import NativeModule
 from weir.kernel_eval.toolchain.ptx_parameters import Layout, Parameter
 from weir.kernel_eval.worker.extension_calls import ExtensionCalls
-from weir.kernel_eval.worker.gpu_modules import GpuModules
 from weir.kernel_eval.worker.native_recorder import NativeRecorder
 from weir.kernel_eval.worker.recorder import Recorder
 

@@ -2,8 +2,7 @@
 
 That release has a C compiler build a launcher for each signature of a kernel; later ones have one launcher for all,
 built before workers are forked. `install` puts a launcher in its place that calls the driver (`cuLaunchKernelEx`) by
-ctypes. Conversions and attributes are those of Triton 3.6.0's own launcher (`triton.backends.nvidia.driver`), numbers
-and structures those of cuda.h.
+ctypes (`gpu/kernel_launch.py`). Conversions are those of Triton 3.6.0's own launcher (`triton.backends.nvidia.driver`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 
 import torch
 
-from weir.kernel_eval.gpu import cuda_driver
+from weir.kernel_eval.gpu import cuda_driver, kernel_launch
 
 _NAME = "__triton_launcher"  # of the modules that Triton has built
 _INTEGERS = {
@@ -38,24 +37,6 @@ _HALVES = ("fp16", "bf16")
 _TENSOR_MAP = "nvTmaDesc"
 _TENSOR_MAP_AT = 128  # bytes from the start of the object that holds a map of the tensor memory accelerator
 _DEVICE_POINTER = 3  # CU_POINTER_ATTRIBUTE_DEVICE_POINTER
-_NON_PORTABLE_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-_COOPERATIVE, _CLUSTER, _CLUSTER_POLICY, _SERIALIZATION = 2, 4, 5, 6  # of CUlaunchAttributeID
-_SPREAD = 1  # CU_CLUSTER_SCHEDULING_POLICY_SPREAD
-
-
-class _Attribute(ctypes.Structure):
-    _fields_ = (("id", ctypes.c_uint), ("padding", ctypes.c_uint), ("value", ctypes.c_uint * 16))
-
-
-class _Config(ctypes.Structure):
-    _fields_ = (
-        ("grid", ctypes.c_uint * 3),
-        ("block", ctypes.c_uint * 3),
-        ("shared_bytes", ctypes.c_uint),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.POINTER(_Attribute)),
-        ("num_attributes", ctypes.c_uint),
-    )
 
 
 def install() -> None:
@@ -133,27 +114,19 @@ class Launcher:
             else:
                 self._slots[at].value = _number(kind, value, at)
         x, y, z = map(operator.index, (x, y, z))
-        if x * y * z > 0:
-            attributes = _attributes(num_ctas, cooperative=cooperative, serial=serial)
-            if num_ctas == 16:
-                cuda_driver.call("cuFuncSetAttribute", ctypes.c_void_p(function), _NON_PORTABLE_CLUSTERS, 1)
-            config = _Config(
-                (x * num_ctas, y, z), (32 * num_warps, 1, 1), shared_bytes, stream, attributes, len(attributes)
-            )
-            cuda_driver.call("cuLaunchKernelEx", ctypes.byref(config), ctypes.c_void_p(function), self._places, None)
+        kernel_launch.launch(
+            function,
+            (x, y, z),
+            self._places,
+            stream=stream,
+            num_warps=num_warps,
+            num_ctas=num_ctas,
+            shared_bytes=shared_bytes,
+            cooperative=cooperative,
+            serial=serial,
+        )
         if leave is not None:
             leave(about)
-
-
-def _attributes(num_ctas: int, *, cooperative: bool, serial: bool) -> Any:
-    found: list[tuple[int, tuple[int, ...]]] = []
-    if serial:
-        found.append((_SERIALIZATION, (1,)))
-    if cooperative:
-        found.append((_COOPERATIVE, (1,)))
-    if num_ctas != 1:
-        found += [(_CLUSTER, (num_ctas, 1, 1)), (_CLUSTER_POLICY, (_SPREAD,))]
-    return (_Attribute * len(found))(*(_Attribute(number, 0, value) for number, value in found))
 
 
 def _flat(types: Sequence[Any]) -> Iterator[str]:

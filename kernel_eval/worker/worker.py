@@ -1,7 +1,8 @@
 """The worker on a GPU: calls a candidate with the tensors that the judge sends, and writes its raw answers back.
 
 It is never trusted (`candidate_process.py`): its reports (launches, overruns, exceptions) concern only the candidate
-that could have forged them, and the judge compares the answers. A worker that has loaded no candidate replays a trace.
+that could have forged them, and the judge compares the answers. For candidates in native code; a player runs all else
+(`replay/device/player.py`).
 """
 
 from __future__ import annotations
@@ -22,16 +23,11 @@ from weir.kernel_eval.ipc.messages import (
     Init,
     Load,
     Prepare,
-    Replay,
-    Replayed,
     SendState,
-    Timed,
-    TimeReplay,
 )
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.worker import remote_assembler, triton_launcher
 from weir.kernel_eval.worker.candidate_process import CandidateProcess, describe_output, enter_folder
-from weir.kernel_eval.worker.gpu_replayer import GpuReplayer
 from weir.kernel_eval.worker.guard_zones import GuardedAllocations
 from weir.kernel_eval.worker.recorder import Recorder
 
@@ -43,7 +39,6 @@ class Worker(CandidateProcess):
         self._allocations = GuardedAllocations(limits.guard_bytes)
         super().__init__(channel, limits, folder, Recorder(), self._allocations)
         self._target = limits.target
-        self._replayer: GpuReplayer | None = None
         self._answers: list[tuple[tensor_arena.Memory, ArenaSpec, list[torch.Tensor]]] = []
 
     def serve(self) -> None:
@@ -70,26 +65,8 @@ class Worker(CandidateProcess):
                 self.attempt("call", functools.partial(self._call, message, fds[0]))
             elif isinstance(message, SendState):
                 self.attempt("init", functools.partial(self.send_state, message, fds[0]))
-            elif isinstance(message, TimeReplay):
-                self.attempt("replay", functools.partial(self._time, message, fds[0]))
-            elif isinstance(message, Replay):
-                self.attempt("replay", functools.partial(self._replay, message, fds[0]))
             else:
                 self.attempt("call", self._write_again)
-
-    def _replay(self, replay: Replay, fd: int) -> Replayed:
-        memory = tensor_arena.attach(replay.arena, fd)
-        torch.set_default_device("cuda")
-        self._replayer = GpuReplayer(replay, self._folder)
-        return self._replayer.run(memory, replay.arena)
-
-    def _time(self, message: TimeReplay, fd: int) -> Timed:
-        memory = tensor_arena.attach(message.arena, fd)
-        try:
-            assert self._replayer is not None
-            return self._replayer.time(memory, message.arena, message.repeats)
-        finally:
-            memory.close()
 
     def _call(self, call: Call, fd: int) -> Answered:
         memory = tensor_arena.attach(call.arena, fd)

@@ -11,7 +11,6 @@ import triton
 import triton.language as tl
 
 CLASSES = (3, 7)
-HARMLESS_ON_GPU = True
 EXPECTED = "reward_hack"
 RULE = "ir_differs"
 imported = 1_000_000 + time.time_ns() % 1_000_003

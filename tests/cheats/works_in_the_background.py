@@ -8,7 +8,6 @@ import triton
 import triton.language as tl
 
 CLASSES = (25,)
-HARMLESS_ON_GPU = True
 EXPECTED = "reward_hack"
 RULE = "background_thread"
 

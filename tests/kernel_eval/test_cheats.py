@@ -2,8 +2,7 @@
 
 EXPECTED is the fault and RULE the rule that was broken; CLASSES are numbers of the known kinds of cheats, in the table
 of docs/kernel_eval.md; TASK (relu, if not given), TRIALS and PERF_TRIALS say what it is asked. NEEDS_GPU: it is a
-cheat on a GPU only; HARMLESS_ON_GPU: it is none there, where a replay without the candidate is timed, of kernels that
-are compiled from its source. WRITES_FILES: at the weakest level it harms this machine, unless the server is root and
+cheat on a GPU only. WRITES_FILES: at the weakest level it harms this machine, unless the server is root and
 its workers are not.
 """
 
@@ -54,7 +53,7 @@ def test_a_cheat_is_never_correct_on_a_gpu(path: Path, gpu_server: Any, read_exa
     stated = constants(source)
     if stated.get("NEEDS_GPU"):
         assert_found_out(source, gpu_server, read_example)
-    elif not stated.get("HARMLESS_ON_GPU"):
+    else:
         reply = gpu_server.evaluate(source, read_example(f"{stated.get('TASK', 'relu')}_task"))
         assert not reply["correct"], reply
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import socket
 from typing import Any
 
@@ -18,7 +17,6 @@ from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.toolchain.ptxas_report import Usage, parse_usage
 
-_ENTRY = re.compile(r"\.entry\s+(\w+)")
 _PRINTED_CHARS = 16_000
 _FAULTS = {
     "compile": Fault.TRITON_COMPILE_ERROR,
@@ -40,6 +38,11 @@ def describe(
             run = own.result(limits.compile_timeout_s, writes=True)
     else:
         run = started.result(limits.compile_timeout_s, writes=True)
+    return described(run, built)
+
+
+def described(run: ProgramRun, built: BuiltKernel) -> dict[str, Any]:
+    """A kernel's resources after its assembler has ended. Raises `FaultDetected` if that refused the kernel."""
     usage = _usage(run, built)
     return {
         **usage_report(built.kernel, usage),
@@ -63,12 +66,6 @@ def usage_report(kernel: str, usage: Usage) -> dict[str, Any]:
         "stack_bytes": usage.stack_bytes,
         "spill_bytes": usage.spill_store_bytes + usage.spill_load_bytes,
     }
-
-
-def entry_of(assembly: str) -> str:
-    """The name of the kernel in PTX; empty if there is none."""
-    entry = _ENTRY.search(assembly)
-    return entry[1] if entry else ""
 
 
 def refused_for(refused: RefusedKernel, target: str, printed: str) -> FaultDetected:

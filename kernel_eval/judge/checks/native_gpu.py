@@ -6,7 +6,6 @@ the candidate but that code. Host code, bindings and Python are trusted only for
 
 from __future__ import annotations
 
-import ast
 from typing import Any
 
 from weir.kernel_eval.ipc.forkserver import Leases
@@ -43,15 +42,15 @@ class NativeGpuCheck:
         """As in `Check`."""
         try:
             toolchain = self._toolchain()
-            tree = source_policy.checked(self._job.candidate_src, self._relaxed | TRITON_ONLY_RULES)
+            source_policy.checked(self._job.candidate_src, self._relaxed | TRITON_ONLY_RULES)
         except FaultDetected as error:
             return outcome_of(error)
-        trials = Trials(self._job, reference, {}, Deadline(self._limits.candidate_timeout_s))
+        trials = Trials(self._job, reference, Deadline(self._limits.candidate_timeout_s))
         builder = NativeBuilder(leases.program, self._limits, toolchain)
         ended_by: EvaluationError | None = None
         speed: Speed | None = None
         try:
-            speed = self._judge(tree, leases, trials, builder)
+            speed = self._judge(leases, trials, builder)
         except EVALUATION_ERRORS as error:
             ended_by = error
         finally:
@@ -67,23 +66,22 @@ class NativeGpuCheck:
             raise FaultDetected(Stage.NOTHING, Fault.UNSUPPORTED, f"backend {self._language}: {missing}")
         return toolchain
 
-    def _judge(self, tree: ast.Module, leases: Leases, trials: Trials, builder: NativeBuilder) -> Speed | None:
-        triton_source = ""  # of the Triton kernels that the candidate launches besides its own
-
+    def _judge(self, leases: Leases, trials: Trials, builder: NativeBuilder) -> Speed | None:
         def handle_request(message: Assemble | BuildNative) -> Assembled | BuiltNative:
             if isinstance(message, BuildNative):
                 return builder.build(message)
             return machine_code(leases.program, self._limits, message)
 
-        def after_first(first: Trace) -> None:
-            nonlocal triton_source
-            if first.launches and proof.is_needed(first, self._relaxed):
-                triton_source = proof.kernels_of(tree, first)
-
-        trials.run(leases.worker, handle_request, after_first)
+        trials.run(leases.worker, handle_request, self._check_first)
         if "no_kernel_defined" not in self._relaxed and not builder.defines_kernel:
             raise rule_broken("no_kernel_defined", f"no __global__ function was given to a {self._language} compiler")
         if trials.first is None or not proof.is_needed(trials.first, self._relaxed):
             return None
-        kernels = proof.Kernels(triton_source, tuple(builder.codes))
-        return proof.prove(self._job, trials, leases.worker, kernels, handle_request)
+        return proof.prove(self._job, trials, leases.worker, builder.codes)
+
+    def _check_first(self, first: Trace) -> None:
+        """Raises `FaultDetected` if kernels of Triton have a part in the answer: their record has no IR."""
+        if first.launches and proof.is_needed(first, self._relaxed):
+            message = f"{first.launches[0].name} is a kernel of Triton in a candidate for {self._language}: send "
+            message += "kernels of one language, with its backend"
+            raise FaultDetected(Stage.LOADED, Fault.UNSUPPORTED, message, phase="call")

@@ -1,6 +1,7 @@
-"""The trials of a candidate without a GPU: its record, played on the inputs of each trial without the candidate.
+"""The trials of a candidate: its record, played on the inputs of each trial without the candidate.
 
-A player runs the operators and the IR of the record (`replay/player.py`), and holds nothing of the candidate but those.
+A player runs the operators and the IR of the record (`replay/player.py`), or on a GPU the machine code that was made of
+that IR (`replay/device/player.py`), and holds nothing of the candidate but those.
 Invariant: every answer that is compared comes from a player, so that each trial is a proof. The rules on the record are
 checked before it is played, those on memory after. A question follows from the evaluation's secret and its number, not
 from when it is drawn.
@@ -15,15 +16,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from weir.kernel_eval.ipc.forkserver import Leases
+from weir.kernel_eval.ipc.forkserver import PLAYER, Leases
 from weir.kernel_eval.ipc.job import Job
-from weir.kernel_eval.ipc.messages import Done, KernelIr, LoadRecord, Play, Played, Recorded
+from weir.kernel_eval.ipc.messages import DeviceKernel, Done, KernelIr, LoadRecord, Play, Played, Recorded
 from weir.kernel_eval.ipc.tensor_arena import Arena, tensors_among
 from weir.kernel_eval.ipc.trace import Operator, Place, Trace
 from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
-from weir.kernel_eval.judge.checks.expected_answers import check_form, difference, dtypes_of, left_out
+from weir.kernel_eval.judge.checks.expected_answers import check_form, difference, dtypes_of, left_out, raw
 from weir.kernel_eval.judge.checks.outcome import EVALUATION_ERRORS
 from weir.kernel_eval.judge.checks.tolerance import TOLERANCES
 from weir.kernel_eval.judge.source import provenance
@@ -37,7 +38,12 @@ from weir.kernel_eval.tasks.seeds import derive_seed
 MIN_COVERAGE = 0.1  # a triangular or padded answer has elements that no kernel needs to store
 ROUNDED_DOTS_FACTOR = 100.0  # how much further an answer may be off if a device rounds its products of float32
 _LOAD_FACTOR = 2.0
+_TUNING_S = 20.0  # for a player on a GPU, which chooses configurations in its first call
+_DIFFERS = "; the same inputs got another answer when the call was played again"
 _SMALL = 1 << 20  # bytes of a question beside which another one may lie
+
+
+Kernels = tuple[DeviceKernel | None, ...]
 
 
 class Question(NamedTuple):
@@ -132,7 +138,9 @@ class PlayedTrials:
         self._relaxed = frozenset(job.relaxed_rules)
         self._permitted = job.permitted
         self._reference = reference
-        self._player = WorkerChannel(leases.worker, job.limits, deadline)
+        self._on_gpu = job.limits.gpu is not None
+        self._player = WorkerChannel(leases.worker, job.limits, deadline, PLAYER if self._on_gpu else "")
+        self.chosen: dict[int, tuple[int, ...]] = {}  # by record: the IR that autotuned launches took, by number
         self.rounds_dots = False  # a device would round products of float32 to TF32
         self._traces: list[Trace] = []
         self._has_torch_work: list[bool] = []
@@ -140,11 +148,23 @@ class PlayedTrials:
         self.told: set[int] = set()  # outputs for which a draw told a right answer from zeros
         self.num_answered = 0
 
-    def load(self, recorded: Recorded, question: Question, *, only_moves: bool) -> list[Operator]:
+    @property
+    def player(self) -> WorkerChannel:
+        """The channel of the player, for what is timed there."""
+        return self._player
+
+    def prepare(self) -> None:
+        """Have the player initialise its GPU, if it has one. Raises `FaultDetected` (`gpu_unhealthy`)."""
+        if self._on_gpu:
+            self._player.prepare(self._limits.load_timeout_s)
+
+    def load(
+        self, recorded: Recorded, question: Question, build: Callable[[], Kernels] | None = None, *, only_moves: bool
+    ) -> list[Operator]:
         """Check a record of a call against the rules, and have the player read it. Raises `FaultDetected`.
 
-        Returns the steps in which torch computed, as the server permits. `only_moves`: the task's own code moves data,
-        and computes nothing.
+        Returns the steps in which torch computed, as the server permits. `build`: makes machine code of the IR, for a
+        GPU. `only_moves`: the task's own code moves data, and computes nothing.
         """
         expected, given = question.expected, dtypes_of(question.inputs)
         trace, relaxed, permitted = recorded.trace, self._relaxed, self._permitted
@@ -159,7 +179,8 @@ class PlayedTrials:
             raise rule_broken("replay_differs", f"the call cannot be made without the candidate: {reason}")
         needed = provenance.needed(trace, relaxed, permitted=permitted)
         timeout_s = self._limits.call_timeout_s
-        self._request(LoadRecord(needed, recorded.irs), Done, timeout_s)
+        message = LoadRecord(needed, recorded.irs) if build is None else LoadRecord(needed, (), build())
+        self._request(message, Done, timeout_s)
         self._traces.append(trace)
         work = provenance.torch_work(trace, relaxed, only_moves=only_moves, permitted=permitted, given=given)
         self._has_torch_work.append(bool(work))
@@ -181,22 +202,27 @@ class PlayedTrials:
         """
         inputs, expected = question
         arguments = [tensors_among(inputs), subject.state]
-        with contextlib.closing(Arena(arguments, expected.outputs, self._limits.guard_bytes)) as arena:
+        guard_bytes, on_gpu = self._limits.guard_bytes, self._on_gpu
+        with contextlib.closing(Arena(arguments, expected.outputs, guard_bytes, on_gpu=on_gpu)) as arena:
             started = time.perf_counter()
             played = self._play(Play(record, arena.spec), arena, meanwhile)
             self.play_us.append((time.perf_counter() - started) * 1e6)
             outputs = arena.take_outputs()
             is_rounded = bool(played.num_rounded_dots) and not self.rounds_dots
-            if not is_rounded:
+            if not is_rounded and not self._on_gpu:
                 arena.unmap()  # the comparison needs the memory
+            if played.chosen:
+                self.chosen[record] = played.chosen
             if played.changed_inputs and not expected.changes_inputs:
                 self._break_rule("input_changed", "an input was written to, which the task's own code does not do")
             wrong = difference(self._reference, subject.model, inputs, expected, outputs, self.told)
             if wrong is None and is_own:
                 wrong = left_out(self._reference, subject.model, inputs, expected, outputs)
             if wrong is not None:
-                message = wrong.message + _advice(subject.lacking)
-                raise FaultDetected(Stage.ANSWERED, wrong.fault, message, trial=self.num_answered + 1)
+                differs = self._on_gpu and self._answers_differently(record, arena, outputs)
+                fault = Fault.NONDETERMINISTIC if differs else wrong.fault
+                message = wrong.message + (_DIFFERS if differs else _advice(subject.lacking))
+                raise FaultDetected(Stage.ANSWERED, fault, message, trial=self.num_answered + 1)
             self._check_origin(record, played, expected)
             if is_rounded:
                 self.rounds_dots = True
@@ -204,8 +230,14 @@ class PlayedTrials:
                 self._check_rounded(arena.take_outputs(), expected)
         self.num_answered += 1
 
+    def _answers_differently(self, record: int, arena: Arena, outputs: list[torch.Tensor]) -> bool:
+        """Whether a wrong answer changes when the same call is played again."""
+        self._play(Play(record, arena.spec, marks=False), arena)
+        return not all(torch.equal(raw(one), raw(two)) for one, two in zip(arena.take_outputs(), outputs, strict=True))
+
     def _play(self, play: Play, arena: Arena, meanwhile: Callable[[], None] = lambda: None) -> Played:
-        played: Played = self._request(play, Played, self._limits.call_timeout_s, arena.fd, meanwhile)
+        timeout_s = self._limits.call_timeout_s + (_TUNING_S if self._on_gpu else 0.0)
+        played: Played = self._request(play, Played, timeout_s, arena.fd, meanwhile)
         return played
 
     def _request(

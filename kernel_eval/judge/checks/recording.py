@@ -46,14 +46,23 @@ class Recording:
     """One candidate in one recorder, from its source to its last record. The owner must call `end`."""
 
     def __init__(
-        self, job: Job, leases: Leases, deadline: Deadline, relaxed: frozenset[str], skipped_configs: Mapping[str, int]
+        self,
+        job: Job,
+        leases: Leases,
+        deadline: Deadline,
+        relaxed: frozenset[str],
+        skipped_configs: Mapping[str, int],
+        *,
+        all_configs: bool = False,
     ) -> None:
+        """`all_configs`: each configuration of autotuned kernels is compiled, which may take longer."""
         self._job = job
         self._limits = job.limits
         self._relaxed = relaxed
         self._weight_seed = derive_seed(job.secret, "weights")
         self._recorder = WorkerChannel(leases.recorder, job.limits, deadline, RECORDER)
-        self._recorder.send(Load(job.candidate_src, dict(skipped_configs)), ())
+        self._recorder.send(Load(job.candidate_src, dict(skipped_configs), all_configs), ())
+        self._call_timeout_s = job.limits.call_timeout_s + (job.limits.compile_timeout_s if all_configs else 0.0)
         self.state: list[torch.Tensor] = []  # the contents of each storage of the constructed model, as bytes
         self.named: tuple[NamedPlace, ...] = ()  # which parts of it have names
         self.details: dict[str, Any] = {}
@@ -79,7 +88,7 @@ class Recording:
             self._recorder.send(Record(arena.spec), (arena.fd,))
             arena.unmap()
             meanwhile()
-            recorded = self._recorder.receive(Recorded, "call", limits.call_timeout_s, MAX_RECORD_BYTES)
+            recorded = self._recorder.receive(Recorded, "call", self._call_timeout_s, MAX_RECORD_BYTES)
         _check_launches(recorded)
         return recorded
 
@@ -142,13 +151,16 @@ class SecondRecording:
         skipped_configs: Mapping[str, int],
         init_arguments: list[Any],
         inputs: list[Any],
+        *,
+        all_configs: bool = False,
     ) -> None:
         limits = job.limits
         self._limits = limits
+        self._call_timeout_s = limits.call_timeout_s + (limits.compile_timeout_s if all_configs else 0.0)
         self._arenas = [Arena(values, [], limits.guard_bytes) for values in (init_arguments, inputs)]
         init, call = self._arenas
         self._recorder = WorkerChannel(leases.second_recorder, limits, deadline, RECORDER)
-        self._recorder.send(Load(job.candidate_src, dict(skipped_configs)), ())
+        self._recorder.send(Load(job.candidate_src, dict(skipped_configs), all_configs), ())
         self._recorder.send(Init(init.spec, derive_seed(job.secret, "weights")), (init.fd,))
         self._recorder.send(Record(call.spec), (call.fd,))
         call.unmap()
@@ -158,12 +170,16 @@ class SecondRecording:
         limits = self._limits
         self._recorder.receive(Done, "load", limits.load_timeout_s)
         self._recorder.receive(Constructed, "init", limits.init_timeout_s)
-        again = self._recorder.receive(Recorded, "call", limits.call_timeout_s, MAX_RECORD_BYTES).irs
+        again = self._recorder.receive(Recorded, "call", self._call_timeout_s, MAX_RECORD_BYTES).irs
         for one, two in zip(irs, again, strict=False):
             if one != two:
                 raise rule_broken("ir_differs", f"{one.kernel} was compiled to other IR in a second process")
         if len(irs) != len(again):
             raise rule_broken("ir_differs", f"{len(irs)} kernels were compiled, and {len(again)} in a second process")
+
+    def end(self) -> None:
+        """Wait until the recorder is gone, so that nothing runs beside what is timed. Raises `ZygoteLost`."""
+        self._recorder.end()
 
     def leave(self) -> None:
         """Do not wait for the recorder's end, since no other is forked. Raises `ZygoteLost`."""
@@ -221,7 +237,8 @@ def _check_launches(recorded: Recorded) -> None:
         if wrong is not None:
             message = f"a launch with {wrong} ({ir.kernel})"
             raise FaultDetected(Stage.LOADED, Fault.LAUNCH_FAILURE, message, phase="compile", kernel=ir.kernel)
-    for launch in recorded.trace.launches:
+    ways = [way for launch in recorded.trace.launches for way in (launch, *launch.alternatives)]
+    for launch in ways:
         if launch.ir is None or not 0 <= launch.ir < len(recorded.irs):
             raise rule_broken("replay_differs", f"the record has no IR of {launch.name}")
         if len(launch.grid) > 3 or any(

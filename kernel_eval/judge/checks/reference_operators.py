@@ -104,7 +104,7 @@ class _Traced:
         self._at = torch.randint(_units(output, self._dtype(output)).numel(), (count,))
         self._places: list[torch.Tensor] | None = None  # of each value: the places of the inputs, by number
         self._first = torch.empty(0)
-        self._constant = torch.ones(count, dtype=torch.bool)
+        self._constant = torch.ones(count, dtype=torch.bool, device=output.device)
 
     def _dtype(self, output: torch.Tensor) -> torch.dtype:
         return output.dtype if self._whole else torch.uint8
@@ -128,7 +128,7 @@ class _Traced:
         """Whether each value may still come from a place, or be a constant."""
         assert self._places is not None
         found = torch.tensor([at.numel() > 0 for at in self._places])
-        return bool((found | self._constant).all())
+        return bool((found | self._constant.cpu()).all())
 
     @property
     def varies(self) -> bool:

@@ -1,8 +1,8 @@
 """Measures the speedup of a proven candidate: its launches and the reference, timed alternately on one GPU.
 
-The reference runs in the judge. The launches run in the process that ran the proof, which holds none of the
-candidate's code but its kernels. Each sample has inputs of its own, and every timed answer is compared. The machine
-gives an evaluation exclusive use of its GPU.
+The reference runs in the judge. The launches run in the player that ran the trials, which holds none of the candidate's
+code but the machine code of its kernels. Each sample has inputs of its own, and every timed answer is compared. The
+machine gives an evaluation exclusive use of its GPU.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from weir.kernel_eval.ipc.job import Job
-from weir.kernel_eval.ipc.messages import Timed, TimeReplay
+from weir.kernel_eval.ipc.messages import Timed, TimePlay
 from weir.kernel_eval.ipc.tensor_arena import Arena, tensors_among
 from weir.kernel_eval.judge.channel.faults import rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
@@ -33,13 +33,21 @@ class SpeedCheck:
     """One candidate against its reference, on one GPU."""
 
     def __init__(
-        self, job: Job, reference: Reference, model: Any, state: list[torch.Tensor], worker: WorkerChannel
+        self,
+        job: Job,
+        reference: Reference,
+        model: Any,
+        state: list[torch.Tensor],
+        player: WorkerChannel,
+        record: int = 0,
     ) -> None:
+        """`record`: the number that the player has for the record of a call with the task's own inputs."""
         self._job = job
         self._reference = reference
         self._model = model
         self._state = state
-        self._worker = worker
+        self._player = player
+        self._record = record
         self._clock = GpuClock(0)
         self._numbers = itertools.count()
 
@@ -72,7 +80,7 @@ class SpeedCheck:
         inputs, expected = self._question()
         arena = self._arena(inputs, expected.outputs)
         try:
-            took = self._time_replay(arena, 0).us
+            took = self._time_play(arena, 0).us
             outputs = arena.take_outputs()
         finally:
             arena.close()
@@ -88,7 +96,7 @@ class SpeedCheck:
         try:
             marks = [time.perf_counter()]
             for repeats in (1, 1 + _REPEATS):
-                self._time_replay(arena, repeats)
+                self._time_play(arena, repeats)
                 marks.append(time.perf_counter())
         finally:
             arena.close()
@@ -98,6 +106,7 @@ class SpeedCheck:
     def _arena(self, inputs: list[Any], outputs: list[torch.Tensor]) -> Arena:
         return Arena([tensors_among(inputs), self._state], outputs, self._job.limits.guard_bytes, on_gpu=True)
 
-    def _time_replay(self, arena: Arena, repeats: int) -> Timed:
+    def _time_play(self, arena: Arena, repeats: int) -> Timed:
         timeout_s = _TIMEOUT_FACTOR * self._job.limits.call_timeout_s
-        return self._worker.request(TimeReplay(arena.spec, repeats), Timed, "replay", timeout_s, arena.fd)
+        message = TimePlay(self._record, arena.spec, repeats)
+        return self._player.request(message, Timed, "replay", timeout_s, arena.fd)

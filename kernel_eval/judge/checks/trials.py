@@ -1,4 +1,4 @@
-"""The trials of one candidate: calls in one worker, each of whose answers is compared with the reference's.
+"""The trials of a candidate in native code on a GPU: calls in one worker, whose answers are compared.
 
 Invariant: all calls look alike to the worker, and each is checked in the same way. Each answer is copied when it
 arrives, and compared with its memory again after the last call, which exposes a buffer that is used twice.
@@ -7,8 +7,7 @@ arrives, and compared with its memory again after the last call, which exposes a
 from __future__ import annotations
 
 import socket
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,24 +27,20 @@ from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.tasks.input_variants import Variant, plan
 from weir.kernel_eval.tasks.reference import Expected, Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
-from weir.kernel_eval.timing import sampling
 
 
 class Trials:
     """One candidate in one worker. `run` once, then `close`."""
 
-    def __init__(self, job: Job, reference: Reference, skipped_configs: Mapping[str, int], deadline: Deadline) -> None:
+    def __init__(self, job: Job, reference: Reference, deadline: Deadline) -> None:
         self._job = job
         self._limits = job.limits
         self.reference = reference
         self.deadline = deadline
-        self._skipped_configs = dict(skipped_configs)
         self._relaxed = frozenset(job.relaxed_rules)
         self._arenas: list[Arena] = []
         self._answers: list[list[torch.Tensor]] = []
-        self._call_us: list[float] = []
         self._told: set[int] = set()
-        self._on_gpu = job.limits.gpu is not None
         self.launched: set[str] = set()
         self.state: list[torch.Tensor] = []  # the contents of each storage of the constructed model, as bytes
         self.first: Trace | None = None
@@ -75,9 +70,8 @@ class Trials:
     def _run_all(self, worker: WorkerChannel, after_first: Callable[[Trace], None]) -> None:
         secret, limits, reference = self._job.secret, self._limits, self.reference
         weight_seed = derive_seed(secret, "weights")
-        if self._on_gpu:
-            worker.prepare(limits.load_timeout_s)
-        worker.request(Load(self._job.candidate_src, self._skipped_configs), Done, "load", limits.load_timeout_s)
+        worker.prepare(limits.load_timeout_s)
+        worker.request(Load(self._job.candidate_src), Done, "load", limits.load_timeout_s)
         init_arguments = reference.init_arguments(derive_seed(secret, "init"))
         arena = self._arena(init_arguments, [])
         constructed = worker.request(
@@ -85,11 +79,14 @@ class Trials:
         )
         self._take_state(worker, constructed)
         self.model = reference.build(init_arguments, weight_seed)
-        # on a GPU the replay is timed instead
-        num_timed = 0 if self._on_gpu else min(self._job.num_perf_trials, self._limits.perf_trials)
-        num_trials = self._job.num_correct_trials + num_timed
-        few_rows = reference.has_few_rows(self.model)
-        variants = plan(num_trials, self._relaxed, derive_seed(secret, "variants"), few_rows=few_rows)
+        variants = plan(
+            self._job.num_correct_trials,
+            self._relaxed,
+            derive_seed(secret, "variants"),
+            few_rows=reference.has_few_rows(self.model),
+            signed=reference.has_few_rows(self.model, 8),
+            any_size=reference.takes_any_size(self.model),
+        )
         for trial, variant in enumerate(variants):
             inputs, expected, drawn = reference.question(self.model, derive_seed(secret, "inputs", trial), variant)
             self._count_draw(drawn)
@@ -99,8 +96,8 @@ class Trials:
                 after_first(self.first)
         self._check_reused_outputs(worker)
         check_told(self._told, len(self._answers[0]) if self._answers else 0)
-        if num_timed:
-            self.details["timing"] = {"timing_kind": "interpreter", **sampling.summarize(self._call_us).in_ms()}
+        if reference.draws_on_host:
+            self.details["drawn_on_host"] = True
 
     def _count_draw(self, drawn: Variant) -> None:
         """Count the trials by kind of inputs: a task that accepts none but its own is tried less hard."""
@@ -116,7 +113,7 @@ class Trials:
             message = f"the model holds {len(sizes)} pieces of memory, {needed} bytes with their guard zones"
             raise FaultDetected(Stage.LOADED, Fault.OUT_OF_MEMORY, message, phase="init")
         arena = Arena(
-            [], [torch.empty(size, dtype=torch.uint8) for size in sizes], self._limits.guard_bytes, on_gpu=self._on_gpu
+            [], [torch.empty(size, dtype=torch.uint8) for size in sizes], self._limits.guard_bytes, on_gpu=True
         )
         try:
             worker.request(SendState(arena.spec), Done, "init", self._limits.init_timeout_s, arena.fd)
@@ -125,16 +122,14 @@ class Trials:
             arena.close()
 
     def _arena(self, arguments: list[Any], outputs: list[torch.Tensor]) -> Arena:
-        arena = Arena(arguments, outputs, self._limits.guard_bytes, on_gpu=self._on_gpu, watched=True)
+        arena = Arena(arguments, outputs, self._limits.guard_bytes, on_gpu=True, watched=True)
         self._arenas.append(arena)
         return arena
 
     def _trial(self, worker: WorkerChannel, inputs: list[Any], expected: Expected) -> None:
         arena = self._arena(inputs, expected.outputs)
-        started = time.perf_counter()
-        compiles_s = self._limits.compile_timeout_s if self._on_gpu else 0.0
-        answer = worker.request(Call(arena.spec), Answered, "call", self._limits.call_timeout_s + compiles_s, arena.fd)
-        self._call_us.append((time.perf_counter() - started) * 1e6)
+        timeout_s = self._limits.call_timeout_s + self._limits.compile_timeout_s
+        answer = worker.request(Call(arena.spec), Answered, "call", timeout_s, arena.fd)
         self.launched.update(answer.trace.launched)
         self.first = self.first or answer.trace
         self._check_conduct(answer, arena, expected, dtypes_of(inputs))
@@ -191,8 +186,6 @@ class Trials:
         self.details["cpu_s"] = round(exited.cpu_s, 4)
         self.details["max_rss_bytes"] = exited.max_rss_bytes
         # a GPU's driver starts threads itself; what a thread computes there is not part of the proof and its timing
-        if not self._on_gpu and exited.num_threads > 1 and exited.exit_code is None:
-            self._break_rule("background_thread", f"{exited.num_threads - 1} threads were left running")
         if exited.files_left:
             message = f"{exited.files_left} files were left where other evaluations would find them"
             raise FaultDetected(Stage.LOADED, Fault.SANDBOX_VIOLATION, message)

@@ -1,8 +1,9 @@
-"""The check of a Triton candidate without a GPU: its source, its records, its trials, and the build for the target.
+"""The check of a Triton candidate: its source, its records, its trials, and the build for the target.
 
 The candidate's Python runs in recorders only, where no kernel runs. What a record holds is played by a process that
-holds nothing else of the candidate (`played_trials.py`), and compiled for the target by another (`target_build.py`):
-what was tried is what is proven is what is built.
+holds nothing else of the candidate (`played_trials.py`): without a GPU its IR, which another process compiles for the
+target meanwhile (`target_build.py`); on a GPU the machine code that others made of that IR (`device_build.py`), which
+is timed there, too. What was tried is what is proven is what is built.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import msgspec
+import torch
 
 from weir.kernel_eval.ipc.forkserver import Leases
 from weir.kernel_eval.ipc.job import Job
@@ -19,21 +23,26 @@ from weir.kernel_eval.ipc.messages import KernelIr, Recorded
 from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.checks.answer_spread import MIN_DRAWS, AnswerSpread, check_told
+from weir.kernel_eval.judge.checks.device_build import DeviceBuild
 from weir.kernel_eval.judge.checks.outcome import EVALUATION_ERRORS, CheckOutcome, EvaluationError, outcome_of
-from weir.kernel_eval.judge.checks.played_trials import PlayedTrials, Questions, Subject, draw, new_irs
+from weir.kernel_eval.judge.checks.played_trials import Kernels, PlayedTrials, Questions, Subject, draw, new_irs
+from weir.kernel_eval.judge.checks.proof import second_opinion
 from weir.kernel_eval.judge.checks.recording import Recording, SecondRecording, digest, form_of, stand_ins
 from weir.kernel_eval.judge.checks.reference_operators import hybrid_details, only_moves
+from weir.kernel_eval.judge.checks.speedup import SpeedCheck
 from weir.kernel_eval.judge.checks.target_build import PER_CONFIGURATION, TargetBuild
 from weir.kernel_eval.judge.checks.varied_parameters import VariedParameters
 from weir.kernel_eval.judge.source import source_policy
 from weir.kernel_eval.judge.source.recompiling import recompiled
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.tasks.device_mapping import moved
 from weir.kernel_eval.tasks.errors import InvalidReference
 from weir.kernel_eval.tasks.input_variants import Draw, Variant, plan
 from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
 from weir.kernel_eval.timing import sampling
+from weir.kernel_eval.timing.roofline import Speed
 
 _MORE_DRAWS = 12  # where the answers of all trials were the same, which happens to maxima of integers
 _SPREAD = (Draw.DECLARED, Draw.MIXED, Draw.WIDE)
@@ -60,17 +69,17 @@ class TritonCheck:
             attempt = _Attempt(self._job, leases, reference, self._deadline, skipped_configs)
             ended_by = attempt.run()
             details |= attempt.details
-            kernel = _refused_configuration(tree, ended_by)
+            kernel = _refused_configuration(tree, ended_by) if self._job.limits.gpu is None else None
             if kernel is None or attempt.irs == before:
                 break
             skipped_configs[kernel] = skipped_configs.get(kernel, 0) + 1
             before = attempt.irs
         if ended_by is None and self._job.recompiles:
             try:
-                details |= recompiled(self._job, leases.recorder, self._deadline, tree, attempt.records)
+                details |= recompiled(on_host(self._job), leases.recorder, self._deadline, tree, attempt.records)
             except EVALUATION_ERRORS as error:
                 ended_by = error
-        return outcome_of(ended_by, trials=attempt.num_answered, details=details)
+        return outcome_of(ended_by, trials=attempt.num_answered, speed=attempt.speed, details=details)
 
 
 class _Attempt:
@@ -85,7 +94,8 @@ class _Attempt:
         skipped_configs: Mapping[str, int],
     ) -> None:
         self._job = job
-        self._limits = job.limits
+        self._host = on_host(job)  # for processes that use no GPU
+        self._limits = self._host.limits
         self._leases = leases
         self._reference = reference
         self._deadline = deadline
@@ -93,10 +103,15 @@ class _Attempt:
         self._relaxed = frozenset(job.relaxed_rules)
         self._closing = contextlib.ExitStack()
         self._builds: list[TargetBuild] = []
+        self._device: DeviceBuild | None = None
+        if job.limits.gpu is not None:
+            self._device = DeviceBuild(leases, self._limits, deadline, frozenset(job.relaxed_rules))
+        self._of_form: dict[Any, list[Recorded]] = {}
         self._second: SecondRecording | None = None
         self._spread = AnswerSpread()
         self._far: Subject | None = None  # with parameters beyond the bounds that the task sets
         self.irs: tuple[KernelIr, ...] = ()
+        self.speed: Speed | None = None
         self.records: list[Recorded] = []
         self.num_answered = 0
         self.details: dict[str, Any] = {}
@@ -111,7 +126,14 @@ class _Attempt:
         return None
 
     def _judge(self) -> None:
-        recording = Recording(self._job, self._leases, self._deadline, self._relaxed, self._skipped_configs)
+        recording = Recording(
+            self._host,
+            self._leases,
+            self._deadline,
+            self._relaxed,
+            self._skipped_configs,
+            all_configs=self._device is not None,
+        )
         trials = PlayedTrials(self._job, self._leases, self._deadline, self._reference)
         self._closing.callback(trials.close)
         try:
@@ -123,20 +145,43 @@ class _Attempt:
         recording.check_left_behind()
         if self._second is not None:
             self._second.compare(self._first_irs)
-        self.details["compile"] = self._compile_report()
+        self.details["compile"] = self._compile_report(self._chosen(trials))
         self._check_spread(subjects)
         check_told(trials.told, self._spread.num_outputs)
+        if self._device is not None:
+            self._finish_on_gpu(trials, subjects[-1])
         for left in (trials, self._second, *self._builds):  # no attempt follows one that ends here
             if left is not None:
                 left.leave()
+
+    def _finish_on_gpu(self, trials: PlayedTrials, own: Subject) -> None:
+        """Time what was tried, and ask a CPU for its opinion, if the job asks for them. Raises as `_judge`."""
+        job, (first, *_) = self._job, self.records
+        if self._second is not None:
+            self._second.end()
+        if job.num_perf_trials:
+            check = SpeedCheck(job, self._reference, own.model, own.state, trials.player, record=0)
+            self.speed = check.run(len(first.trace.steps))
+        if job.cross_checks:
+            lease, subject = self._leases.recorder, own
+            self.details["cross_check"] = second_opinion(job, lease, self._deadline, self._reference, subject, first)
+
+    def _chosen(self, trials: PlayedTrials) -> list[KernelIr]:
+        """The configurations of autotuned kernels that a GPU was the fastest with."""
+        chosen: list[KernelIr] = []
+        for number, numbers in trials.chosen.items():
+            irs = self.records[number].irs
+            chosen += [irs[at] for at in numbers if 0 <= at < len(irs) and irs[at] not in chosen]
+        return chosen
 
     def _record_and_try(self, recording: Recording, trials: PlayedTrials) -> list[Subject]:
         """All trials, and the end of the recorder. Returns what was tried; raises as `_judge`."""
         job, reference = self._job, self._reference
         try:
+            trials.prepare()
             init_arguments = reference.init_arguments(derive_seed(job.secret, "init"))
             model = reference.build(init_arguments, derive_seed(job.secret, "weights"))
-            recording.construct(init_arguments)
+            recording.construct(moved(init_arguments, "cpu"))
             subjects = self._subjects(model, recording, reference.fixed_parameters(model, init_arguments))
             self._try_all(recording, trials, subjects, init_arguments)
             return subjects
@@ -154,7 +199,7 @@ class _Attempt:
 
     def _subjects(self, model: Any, recording: Recording, fixed: frozenset[str]) -> list[Subject]:
         """The model and the candidate's state, with the parameters of trials first, then as they were constructed."""
-        own = Subject(model, recording.state)
+        own = Subject(model, self._placed(recording.state))
         if "varied_parameters" in self._relaxed:
             return [own]
         varied = VariedParameters(model, derive_seed(self._job.secret, "parameters"), fixed)
@@ -162,18 +207,22 @@ class _Attempt:
             return [own]
         state, lacking = varied.in_state(recording.state, recording.named)
         self.details["varied_parameters"] = varied.names
-        subject = Subject(varied.model, state, tuple(lacking))
+        subject = Subject(varied.model, self._placed(state), tuple(lacking))
         far = VariedParameters(model, derive_seed(self._job.secret, "far"), fixed, far=True)
         if self._reference.decides_otherwise(far.model, varied.model):
             state, lacking = far.in_state(recording.state, recording.named)
-            self._far = Subject(far.model, state, tuple(lacking))
+            self._far = Subject(far.model, self._placed(state), tuple(lacking))
         return [subject, own]
+
+    def _placed(self, state: list[torch.Tensor]) -> list[torch.Tensor]:
+        """A candidate's state in the memory of the evaluation's device."""
+        return state if self._device is None else [piece.cuda() for piece in state]
 
     def _try_all(
         self, recording: Recording, trials: PlayedTrials, subjects: list[Subject], init_arguments: list[Any]
     ) -> None:
         job = self._job
-        num_timed = min(job.num_perf_trials, self._limits.perf_trials)
+        num_timed = 0 if self._device is not None else min(job.num_perf_trials, self._limits.perf_trials)
         num_trials = max(MIN_DRAWS, job.num_correct_trials) + num_timed
         draws: dict[str, int] = self.details.setdefault(
             "inputs", {}
@@ -191,7 +240,10 @@ class _Attempt:
         for trial in range(len(variants)):
             drawn = self._try_one(recording, trials, questions, init_arguments, trial)
             draws[drawn.draw.value] = draws.get(drawn.draw.value, 0) + 1
-        trials.begin_end()
+        if self._device is None:
+            trials.begin_end()
+        if self._reference.draws_on_host:
+            self.details["drawn_on_host"] = True
         if num_timed:
             self.details["timing"] = {"timing_kind": "interpreter", **sampling.summarize(trials.play_us).in_ms()}
 
@@ -204,14 +256,13 @@ class _Attempt:
         trial: int,
     ) -> Variant:
         """One trial, whose tensors are freed when it returns."""
-        job, reference = self._job, self._reference
+        reference = self._reference
         subject, question, drawn = questions.take(trial)
         inputs, expected = question
-        stood_in = stand_ins(inputs, reference, derive_seed(job.secret, "stand-ins", trial))
-        recorded = recording.record(stood_in, functools.partial(self._learn, subject.model, inputs))
+        recorded = self._recorded(recording, subject, inputs, trial)
         if recorded not in self.records:
-            self._build(recorded)  # first: so that "does not compile" goes before "cannot be played"
-            work = trials.load(recorded, question, only_moves=only_moves(reference, subject.model, inputs))
+            build = self._build(recorded)  # first: so that "does not compile" goes before "cannot be played"
+            work = trials.load(recorded, question, build, only_moves=only_moves(reference, subject.model, inputs))
             self._note(hybrid_details(work, subject.model, inputs))
             self.records.append(recorded)
         if trial == 0 and "ir_differs" not in self._relaxed:
@@ -222,12 +273,21 @@ class _Attempt:
             subject,
             question,
             recording.begin_end if questions.is_last(trial) else ahead,
-            is_own=trial == 0,
+            is_own=trial == 0 and self._device is None,  # a device's own functions are less exact
         )
         for build in self._builds[:1]:
             build.advance()
         self._spread.note(form_of(inputs), expected.outputs)
         return drawn
+
+    def _recorded(self, recording: Recording, subject: Subject, inputs: list[Any], trial: int) -> Recorded:
+        """The record of a trial's call. For a GPU, whose inputs may be large, two calls of each form are recorded."""
+        known = self._of_form.setdefault(form_of(inputs), [])
+        if self._device is not None and len(known) > 1:
+            return known[-1]
+        stood_in = stand_ins(inputs, self._reference, derive_seed(self._job.secret, "stand-ins", trial))
+        known.append(recording.record(stood_in, functools.partial(self._learn, subject.model, inputs)))
+        return known[-1]
 
     def _learn(self, model: Any, inputs: list[Any]) -> None:
         """Find out once per task what the steps ahead ask of it, while a recorder works."""
@@ -245,24 +305,38 @@ class _Attempt:
         self._first_irs = self.irs
         contents = stand_ins(inputs, self._reference, derive_seed(self._job.secret, "stand-ins", "second"))
         second = SecondRecording(
-            self._job, self._leases, self._deadline, self._skipped_configs, init_arguments, contents
+            self._host,
+            self._leases,
+            self._deadline,
+            self._skipped_configs,
+            moved(init_arguments, "cpu"),
+            contents,
+            all_configs=self._device is not None,
         )
         self._closing.callback(second.close)
         self._second = second
 
-    def _build(self, recorded: Recorded) -> None:
-        """Compile for the target what was not compiled yet, beside the trials."""
+    def _build(self, recorded: Recorded) -> Callable[[], Kernels] | None:
+        """Compile for the target what was not compiled yet, beside the trials; what does it before them, on a GPU."""
         new = new_irs(self.irs, recorded.irs)
         self.irs += new
+        if self._device is not None:
+            return functools.partial(self._device.kernels, recorded.trace, recorded.irs)
         if new:
             if self._builds:
                 self._builds[-1].make_room()
             build = TargetBuild(self._leases, self._limits, self._deadline, new, assembles=not self._builds)
             self._builds.append(build)
             self._closing.callback(build.close)
+        return None
 
-    def _compile_report(self) -> dict[str, Any]:
-        """The kernels of all records. Raises `FaultDetected` if one cannot be built for the target."""
+    def _compile_report(self, chosen: Sequence[KernelIr] = ()) -> dict[str, Any]:
+        """The kernels of all records. Raises `FaultDetected` if one cannot be built for the target.
+
+        `chosen`: those of autotuned kernels that a GPU took.
+        """
+        if self._device is not None:
+            return self._device.report(chosen) | {"ir": digest(self.irs)}
         reports = [build.finish(self._relaxed) for build in self._builds]
         kernels = [kernel for report in reports for kernel in report["kernels"]]
         seconds = round(sum(report["seconds"] for report in reports), 4)
@@ -270,7 +344,7 @@ class _Attempt:
 
     def _explain(self, error: FaultDetected) -> None:
         """For a kernel that cannot be played: whether it compiles at all. Raises `FaultDetected` with the reason."""
-        if error.fault is not Fault.UNSUPPORTED:
+        if error.fault is not Fault.UNSUPPORTED or self._device is not None:
             return
         self._compile_report()
         fault = Fault.NOT_RUN if self._job.reward_compiled else Fault.UNSUPPORTED
@@ -297,6 +371,11 @@ class _Attempt:
                 f"output {constant[0]} of the task is the same for all inputs that were drawn, so that nothing was "
                 "shown: whatever stores that answer would be right"
             )
+
+
+def on_host(job: Job) -> Job:
+    """The job as processes have it that use no GPU."""
+    return msgspec.structs.replace(job, limits=msgspec.structs.replace(job.limits, gpu=None))
 
 
 def _refused_configuration(tree: ast.Module, error: EvaluationError | None) -> str | None:

@@ -3,7 +3,7 @@
 The corpus is this repository's own, a file a candidate: `cheats/*.py` for the tasks `kernel_eval/example_*_task.py`,
 `cheats/reported/*.py` each with its task beside it, and `kernel_eval/honest/*.py`, each with its task within. Nothing
 of it is imported here. With `--gpu` a server with this machine's GPUs judges: the cheats that need one are asked too,
-and timed where their files say so, and those that are none there are left out. Without a GPU it also names the honest
+and timed where their files say so. Without a GPU it also names the honest
 kernels that a device would refuse for products of float32 in TF32.
 """
 
@@ -76,7 +76,7 @@ def cases(folder: Path, *, on_gpu: bool = False) -> Iterator[Case]:
     for path in _files(folder / "cheats"):
         source = path.read_text()
         constants = stated(source)
-        if not constants.get("HARMLESS_ON_GPU" if on_gpu else "NEEDS_GPU"):
+        if on_gpu or not constants.get("NEEDS_GPU"):
             task = folder / "kernel_eval" / f"example_{constants.get('TASK', 'relu')}_task.py"
             timed = constants.get("PERF_TRIALS", 0) if on_gpu else 0
             yield Case(path.stem, False, task.read_text(), source, timed)

@@ -12,9 +12,9 @@ from weir.kernel_eval.ipc.messages import Failed
 from weir.kernel_eval.ipc.trace import Place
 from weir.kernel_eval.judge.channel import fault_classification
 from weir.kernel_eval.protocol import Fault
+from weir.kernel_eval.replay.device.player import has_layout_of
 from weir.kernel_eval.reward import Outcome, Stage, default
 from weir.kernel_eval.timing import baselines, roofline, sampling
-from weir.kernel_eval.worker.gpu_replayer import has_layout_of
 
 HERE = baselines.Surroundings("NVIDIA H100", "580.95", "2.13.0", "3.7.1", "sm_90")
 

@@ -19,13 +19,13 @@ from weir.kernel_eval.ipc.messages import BuiltNative
 from weir.kernel_eval.ipc.trace import NativeLaunch, Operator, Place, Plain, Pointer, Storage, Trace
 from weir.kernel_eval.judge.checks.native_report import kernels_in
 from weir.kernel_eval.judge.source import provenance
+from weir.kernel_eval.replay.device.gpu_modules import parameters_at
 from weir.kernel_eval.toolchain import native_compilers
 from weir.kernel_eval.toolchain.launch_hook import SOURCE
 from weir.kernel_eval.toolchain.native_compilers import HOOK, Toolchain
 from weir.kernel_eval.toolchain.native_source import NativeModule, NativeSource
 from weir.kernel_eval.toolchain.ptx_parameters import Parameter, layouts_in
 from weir.kernel_eval.worker.extension_calls import ExtensionCalls
-from weir.kernel_eval.worker.gpu_modules import parameters_at
 from weir.kernel_eval.worker.native_recorder import NativeRecorder
 from weir.kernel_eval.worker.recorder import Recorder
 from weir.kernel_eval.worker.remote_compiler import layout_of, packed

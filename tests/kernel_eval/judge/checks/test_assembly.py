@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from weir.kernel_eval.config import KernelEvalConfig
-from weir.kernel_eval.ipc.messages import BuiltKernel
+from weir.kernel_eval.ipc.messages import BuiltKernel, LaunchForm
 from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.checks.assembly import describe, start_assembler
 from weir.kernel_eval.protocol import Fault
@@ -22,7 +22,19 @@ PTX = """.version 8.0
 
 
 def built(assembly: str) -> BuiltKernel:
-    return BuiltKernel("nothing:1", "", assembly, 0, 4, 1)
+    form = LaunchForm(
+        entry="nothing",
+        types=(),
+        num_warps=4,
+        num_ctas=1,
+        shared_bytes=0,
+        scratch_bytes=0,
+        scratch_align=1,
+        cooperative=False,
+        serial=False,
+        maps=(),
+    )
+    return BuiltKernel(0, "nothing:1", "", assembly, 0, 4, 1, form)
 
 
 def test_an_assembler_that_was_started_before_gives_the_same_report(programs: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""Loads machine code on a GPU, and launches its kernels as a trace records, with the addresses of this process.
+"""Loads native code on a GPU, and launches its kernels as a trace records, with the addresses of this process.
 
 The code comes from a judge, which had it built. Its kernels may do whatever a device allows.
 """
