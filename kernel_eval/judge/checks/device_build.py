@@ -78,7 +78,8 @@ class DeviceBuild:
         by_number: dict[int, BuiltKernel] = {built.number: built for built in compiled.built}
         refused = {one.number: one for one in compiled.refused}
         for number, ir in enumerate(irs):
-            built, report = by_number.get(number), {}
+            built = by_number.get(number)
+            report: dict[str, Any] = {}
             code: DeviceKernel | RefusedKernel | None = refused.get(number)
             if built is not None:
                 if built.ir != ir.text and "ir_differs" not in self._relaxed:

@@ -261,8 +261,8 @@ class _Attempt:
         inputs, expected = question
         recorded = self._recorded(recording, subject, inputs, trial)
         if recorded not in self.records:
-            build = self._build(recorded)  # first: so that "does not compile" goes before "cannot be played"
-            work = trials.load(recorded, question, build, only_moves=only_moves(reference, subject.model, inputs))
+            to_code = self._build(recorded)  # first: so that "does not compile" goes before "cannot be played"
+            work = trials.load(recorded, question, to_code, only_moves=only_moves(reference, subject.model, inputs))
             self._note(hybrid_details(work, subject.model, inputs))
             self.records.append(recorded)
         if trial == 0 and "ir_differs" not in self._relaxed:

@@ -242,7 +242,7 @@ def _described(error: Exception) -> Failed:
         try:
             torch.cuda.synchronize()
         except torch.AcceleratorError as pending:
-            code = pending.error_code
+            code = getattr(pending, "error_code", None)
     return Failed(
         "replay",
         type(error).__name__,

@@ -65,7 +65,7 @@ def usable(launch: Launch, kernels: DeviceKernels) -> list[Launch]:
 
 
 def _time_us(call: Callable[[], None]) -> float:
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     start.record()
     call()
     end.record()
