@@ -27,6 +27,8 @@ class RouterAndEngine:
         self.inside: list[str] = []
         self.took: list[list[str]] = []
         self.loads = True
+        self.lists = True  # what is put in
+        self.asked: list[str] = []  # to be put in
         self.loading = asyncio.Event()  # weights begin to load
         self.may_load = asyncio.Event()
         self.may_load.set()
@@ -36,6 +38,9 @@ class RouterAndEngine:
         answered: dict[str, Any] = {}
         if request.path.startswith("/workers/"):
             self.inside.clear()
+        elif request.path == "/workers" and request.method == "POST":
+            self.asked.append(body["url"])
+            self.inside += [body["url"]] if self.lists else []
         elif request.path == "/workers":
             answered = {"workers": [{"url": url} for url in self.inside]}
         elif request.path == "/server_info":

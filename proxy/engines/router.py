@@ -1,13 +1,14 @@
 """The client of a router's worker routes and of the engines behind it: rotation, probes, loading of weights.
 
-Invariant: only the named engine is affected. A router applies changes asynchronously: `take_out` waits until the engine
-is out, `put_in` does not wait, because a router checks the engine first.
+Invariant: only the named engine is affected. A router applies changes asynchronously, and may apply them in another
+order: `take_out` waits until the engine is out, and `put_in` until it is listed, so that the next change finds it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,8 @@ from weir.proxy.engines.router_routes import new_worker, worker_url, workers_of,
 from weir.store.catalog.devices.switches import AsleepEngine
 
 REQUEST_LIMIT = aiohttp.ClientTimeout(total=2.0)
-REMOVAL_POLL_S = 0.05
+CHANGE_POLL_S = 0.05
+LISTED_LIMIT_S = 30.0  # a router checks an engine before it lists it
 
 
 class Liveness(enum.StrEnum):
@@ -61,11 +63,21 @@ class RouterClient:
         """Remove an engine from rotation; returns when the router sends it no more calls. Raises `RouterFailed`."""
         while (worker_id := (await self.engines()).get(engine)) is not None:
             await self._request("DELETE", worker_url(self.router_url, worker_id))
-            await asyncio.sleep(REMOVAL_POLL_S)
+            await asyncio.sleep(CHANGE_POLL_S)
 
-    async def put_in(self, engine: str) -> None:
-        """Add an engine to the rotation. Raises `RouterFailed`."""
+    async def put_in(self, engine: str, limit_s: float = LISTED_LIMIT_S) -> None:
+        """Add an engine to the rotation; returns when the router lists it. Raises `RouterFailed`.
+
+        A router that lists it only after the limit has it in rotation nevertheless.
+        """
+        if engine in await self.engines():
+            return
         await self._request("POST", workers_url(self.router_url), new_worker(engine))
+        limit = time.monotonic() + limit_s
+        while engine not in await self.engines():
+            if time.monotonic() > limit:
+                raise RouterFailed(f"the router {self.router_url} did not list {engine} within {limit_s:g} s")
+            await asyncio.sleep(CHANGE_POLL_S)
 
     async def go_on(self, engine: str) -> None:
         """Let an engine generate, if it is paused. Raises `RouterFailed`."""

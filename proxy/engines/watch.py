@@ -34,6 +34,7 @@ from weir.store.version_forms import loaded_by_engines
 
 CHECK_LIMIT_S = 5.0  # that a call waits for a check; weights may be loading, and no check begins meanwhile
 SILENT_CHECKS = 3  # without an answer, until an engine counts as dead: it may only be slow
+LISTED_LIMIT_S = 2.0  # until the router lists an engine; other engines wait for their check meanwhile
 LOAD_LIMIT_S = 300.0
 LOAD_RETRY_S = 30.0  # between two attempts to load weights into one engine
 LEFT_OUT = "left out by a publish: "  # begins the reason of engines that are paused, with weights of any version
@@ -323,7 +324,11 @@ class EngineWatch:
     async def _put_in(self, engine: str, probe: Probe) -> None:
         if engine in self._left_out():
             return  # since it was probed
-        await self._rotation.put_in(engine)
+        try:
+            await self._rotation.put_in(engine, LISTED_LIMIT_S)
+        except RouterFailed as error:  # the check continues; the next one finds it listed, or asks again
+            logger.warning("the engine %s is not in rotation yet: %s", engine, error)
+            return
         self._keep({url: why for url, why in self.out().items() if url != engine})
         logger.warning("the engine %s is in rotation again, with version %s", engine, probe.version)
 

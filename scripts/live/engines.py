@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
@@ -35,7 +34,6 @@ from weir.trainer.versions.version_folder import MANIFEST, current_version
 
 SWEEPS_S = (0.0, 0.1, 0.3)  # a call that the router chose before the engine left may come a little later
 RENEW_S = 5.0  # between two renewals of closed gates
-ENTER_LIMIT_S = 30.0  # until the router lists an engine
 ENTER_POLL_S = 0.05
 
 
@@ -108,7 +106,7 @@ class Engines:
         try:
             await self._load_newest(url)
             async with self._changing:
-                await self._put_in(url)
+                await self.router.put_in(url)
                 if self._closed:
                     await self._open_gates()
                 replaced, self._stands_in = self._stands_in, None
@@ -153,7 +151,7 @@ class Engines:
                     await self._close_gates()
                     return
                 await self._load_newest(able[-1])
-                await self._put_in(able[-1])
+                await self.router.put_in(able[-1])
                 self._returns(able[-1])
                 self._stand_in(able[-1])
             except (Refused, RouterFailed, TrainerError, MemberFailed) as error:
@@ -267,7 +265,7 @@ class Engines:
             version = report.version
             async with self._changing:
                 for url in report.serving:
-                    await self._put_in(url)
+                    await self.router.put_in(url)
         finally:
             await gates.open(version, {})
         return dataclasses.replace(report, failed=unpaused | report.failed)
@@ -286,7 +284,7 @@ class Engines:
                 for url in urls:
                     with contextlib.suppress(Refused, RouterFailed, MemberFailed):
                         await post(self._http, f"{url}/continue_generation", {})
-                        await self._put_in(url)
+                        await self.router.put_in(url)
             raise
         return unpaused
 
@@ -368,16 +366,6 @@ class Engines:
     async def _take_out(self, url: str) -> None:
         if url in await self.router.engines():
             await self.router.take_out(url)
-
-    async def _put_in(self, url: str) -> None:
-        if url in await self.router.engines():
-            return
-        await self.router.put_in(url)
-        limit = time.monotonic() + ENTER_LIMIT_S
-        while url not in await self.router.engines():
-            if time.monotonic() > limit:
-                raise MemberFailed(f"the router did not list it within {ENTER_LIMIT_S:g} s")
-            await asyncio.sleep(ENTER_POLL_S)
 
     async def _open_gates(self) -> None:
         await self._gates.open(None, {})

@@ -64,3 +64,22 @@ def test_a_check_that_loads_weights_has_taken_dead_engines_out_before(
             both.may_load.set()
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_router_that_does_not_list_an_engine_is_asked_again_and_the_check_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "LISTED_LIMIT_S", 0.1)
+
+    async def run() -> None:
+        both = RouterAndEngine()
+        both.lists = False
+        async with watched(both, tmp_path) as (watch, _, url):
+            watch._keep({url: "it did not answer"})
+            await watch.check()
+            assert (both.asked, watch.out()) == ([url], {url: "it did not answer"})
+            both.lists = True
+            await watch.check()
+            assert (both.asked, both.inside, watch.out()) == ([url, url], [url], {})
+
+    asyncio.run(asyncio.wait_for(run(), 60))

@@ -132,6 +132,10 @@ def test_the_last_engine_does_not_leave_where_holds_are_bounded(store: StoreConf
         assert not pair.first.paused and not pair.second.paused, "one that generates again does not stand in"
         await engines.renew()
         assert pair.proxy.told == []
+        for _ in range(3):
+            await engines.router.take_out(pair.first.url)
+            await engines.router.put_in(pair.first.url)
+            assert pair.first.url in await engines.router.engines(), "taken out now, it could be overtaken"
         await engines.close()
 
     with running_pair(tmp_path) as pair:
