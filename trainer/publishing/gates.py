@@ -34,18 +34,14 @@ class Gates:
         named: list[str],
         catalog: Catalog,
         control_key: str | None,
-        *,
-        has_lease: bool = True,
     ) -> None:
-        """Without `has_lease` gates stay closed until they are opened, or for `proxy.gate_limit_s`."""
         self._http = http
         self._named = [url.rstrip("/") for url in named]
         self._catalog = catalog
         self._headers = {"authorization": f"Bearer {control_key}"} if control_key else {}
         self._body: dict[str, Any] = {}  # of the requests that close
         self._asked: list[str] = []  # proxies that were asked to close
-        self._lease: dict[str, Any] = {"lease_s": LEASE_S} if has_lease else {}
-        self._renewing: asyncio.Task[None] | None = None
+        self._renewing: dict[str, asyncio.Task[None]] = {}  # by proxy: one that hangs delays no other's
         self.engine_pause = "abort"  # the pause mode for engines, known once all gates are closed
 
     async def close(self, *, serve_passes: bool = False) -> None:
@@ -53,11 +49,8 @@ class Gates:
 
         `serve_passes`: they let calls with the tag `serve` pass.
         """
-        self._body = {"mode": "continue"} | ({"serve_passes": True} if serve_passes else {}) | self._lease
-        listed = await self._live()
-        self._asked = [*dict.fromkeys([*self._named, *sorted(listed)])]  # also if the answer is lost
-        if self._lease and self._renewing is None:
-            self._renewing = asyncio.create_task(self._renew())
+        self._body = {"mode": "continue"} | ({"serve_passes": True} if serve_passes else {}) | {"lease_s": LEASE_S}
+        await self.keep()
         failed = await for_each(self._asked, lambda url: self._close(url))
         for url, why in failed.items():
             raise PublishFailed(
@@ -65,16 +58,27 @@ class Gates:
                 "then run `weir publish` again"
             )
 
+    async def keep(self) -> None:
+        """Renew the leases of gates from now on, whoever closed them, until they are opened; closes none."""
+        listed = await self._live()
+        self._asked = [*dict.fromkeys([*self._named, *sorted(listed)])]  # also if the answer is lost
+        for url in self._renewing.keys() - self._asked:
+            self._renewing.pop(url).cancel()
+        for url in self._asked:
+            if url not in self._renewing:
+                self._renewing[url] = asyncio.create_task(self._renew(url))
+
     async def open(self, version: int | None, left_out: dict[str, str]) -> None:
         """Open all gates that were asked to close.
 
         `version` is the version that engines serve now, if it is new; `left_out` names engines that stay paused, with
         reasons: the proxies' watch brings them to the newest version.
         """
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.wait([self._renewing])
-            self._renewing = None
+        for renewing in self._renewing.values():
+            renewing.cancel()
+        if self._renewing:
+            await asyncio.wait(self._renewing.values())
+            self._renewing = {}
         body: dict[str, Any] = {} if version is None else {"weight_version": version}
         body |= {"left_out": left_out} if left_out else {}
         failed = await for_each(
@@ -85,18 +89,15 @@ class Gates:
                 "the gate of %s may stay closed until its time limit: %s; publish again once it answers", url, why
             )
 
-    async def _renew(self) -> None:
+    async def _renew(self, url: str) -> None:
         """Until cancelled. A renewal that comes late closes no gate that was opened."""
-        body = {"renews": True} | self._lease
-
-        async def renew(url: str) -> None:
-            await post(self._http, f"{url}/weir/pause", body, headers=self._headers, timeout_s=LEASE_S)
-
+        body = {"renews": True, "lease_s": LEASE_S}
         while True:
             await asyncio.sleep(RENEW_S)
-            failed = await for_each(self._asked, renew)
-            for url, why in failed.items():
-                logger.warning("the gate of %s stays closed, but was not renewed: %s", url, why)
+            try:
+                await post(self._http, f"{url}/weir/pause", body, headers=self._headers, timeout_s=LEASE_S)
+            except Refused as error:
+                logger.warning("the gate of %s stays closed, but was not renewed: %s", url, error)
 
     async def _close(self, url: str) -> None:
         waited = False

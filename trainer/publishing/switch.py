@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -132,7 +133,7 @@ def _to_train(member: Member, times: RoundTimes) -> None:
     member.side = "train"  # from here on, a failure brings the engines back
     try:
         asyncio.run(_clear(member, times))
-        member._holding = _Holding(member)
+        member._holding = _Holding(member, closes=True)
         with times.step("state_in"):
             member.state.wake()
     except BaseException as failure:
@@ -199,6 +200,7 @@ def _to_rollout(member: Member, folder: Path | None, times: RoundTimes) -> Publi
     if member._holding is not None:
         member._holding.end()
         member._holding = None
+    renewing = _Holding(member, closes=False)  # state may need long to go out
     try:
         with times.step("state_out"):
             member.state.sleep(member.freed_bytes)
@@ -210,6 +212,7 @@ def _to_rollout(member: Member, folder: Path | None, times: RoundTimes) -> Publi
             asyncio.run(_open_gates(member, left_out))
         raise
     finally:
+        renewing.end()
         member.side = "rollout"
         let_go(member.catalog, member.name)
 
@@ -243,10 +246,14 @@ def _served_before(member: Member) -> tuple[Path, int]:
 
 
 class _Holding:
-    """A thread that keeps gates closed, and the rows of sleeping engines held, while training has the devices."""
+    """A thread that keeps gates closed, and the rows of sleeping engines held, while training has the devices.
 
-    def __init__(self, member: Member) -> None:
+    Without `closes` it only renews gates that are closed, so that whoever opens them meanwhile has opened them.
+    """
+
+    def __init__(self, member: Member, *, closes: bool) -> None:
         self._member = member
+        self._closes = closes
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"weir-holds-{member.name}", daemon=True)
         self._thread.start()
@@ -257,16 +264,33 @@ class _Holding:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._ended.wait(RENEW_S):
+        asyncio.run(self._hold())
+
+    async def _hold(self) -> None:
+        await asyncio.gather(self._hold_rows(), self._hold_gates())
+
+    async def _hold_rows(self) -> None:
+        while not await self._is_over():
             try:
-                hold(self._member.catalog, self._member.name)
-                asyncio.run(self._renew())
-            except (StoreUnavailable, PublishFailed, Refused) as error:
+                await asyncio.to_thread(hold, self._member.catalog, self._member.name)
+            except StoreUnavailable as error:
                 logger.warning("the devices of %s were not renewed, trying again: %s", self._member.name, error)
 
-    async def _renew(self) -> None:
+    async def _hold_gates(self) -> None:
         async with _client() as http:
-            await _gates(http, self._member).close()
+            gates = _gates(http, self._member)
+            await self._try(gates.keep)
+            while not await self._is_over():
+                await self._try(gates.close if self._closes else gates.keep)
+
+    async def _try(self, act: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await act()
+        except (StoreUnavailable, PublishFailed, Refused) as error:
+            logger.warning("the gates of %s were not renewed, trying again: %s", self._member.name, error)
+
+    async def _is_over(self) -> bool:
+        return await asyncio.to_thread(self._ended.wait, RENEW_S)
 
 
 def _client() -> httpx.AsyncClient:
@@ -274,5 +298,4 @@ def _client() -> httpx.AsyncClient:
 
 
 def _gates(http: httpx.AsyncClient, member: Member) -> Gates:
-    key = control_key(member.config, member.store)  # who holds the devices is in rows of the catalog, until it expires
-    return Gates(http, member.config.proxy_urls, member.catalog, key, has_lease=False)
+    return Gates(http, member.config.proxy_urls, member.catalog, control_key(member.config, member.store))

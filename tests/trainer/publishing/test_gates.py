@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from support_scripted_proxy import Proxy as ScriptedProxy
 
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.cluster.members import CLUSTER, MemberRow, take_over
+from weir.store.catalog.devices.switches import asleep_engines
 from weir.store.catalog.leases import take_lease
 from weir.store.config import StoreConfig
 from weir.trainer.publishing import gates
@@ -43,6 +45,30 @@ async def close():
         await asyncio.sleep(3600)
 
 asyncio.run(close())
+"""
+
+TRAINER = f"""
+import sys, time
+from pathlib import Path
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.devices import switches
+from weir.store.config import StoreConfig
+from weir.trainer.publishing import engine_memory, gates, switch
+from weir.trainer.settings.config import TrainerConfig
+
+gates.LEASE_S = 0.5
+gates.RENEW_S = switch.RENEW_S = 0.1
+switches.HELD_S = engine_memory.HELD_S = 1.0
+
+class State:
+    def wake(self):
+        print("trains", flush=True)
+        time.sleep(3600)
+
+store = StoreConfig(root=Path(sys.argv[1]))
+config = TrainerConfig(engine_urls=[sys.argv[2]], control_key={CONTROL_KEY!r})
+member = switch.Member(name="gpu", config=config, store=store, catalog=Catalog.open(store), state=State())
+switch.switch(member, to="train")
 """
 
 
@@ -102,6 +128,31 @@ def test_gates_of_a_killed_controller_open_once_engines_have_weights_that_are_wh
         assert proxy.control("GET", "/weir/state").json()["opened_by_limit"] is True
 
 
+def test_gates_of_a_killed_trainer_that_had_the_engines_devices_open_once_an_engine_is_back(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "model.safetensors").touch()
+    with (
+        loading_engine() as engine,
+        running_router([engine.url], tmp_path) as router,
+        running_proxy(tmp_path / "store", tiny_model_dir, router.url, engine_check_s=0.05) as proxy,
+    ):
+        engine.version = "1"
+        proxy.proxy.catalog.add_version(1, path=str(tmp_path), parent=None, round_id=None, manifest_sha256="0" * 64)
+        proxy.proxy.catalog.set_published(1, 1, [engine.url])
+        trainer = subprocess.Popen(
+            [sys.executable, "-c", TRAINER, str(tmp_path / "store"), engine.url], stdout=subprocess.PIPE
+        )
+        assert trainer.stdout is not None and trainer.stdout.readline() == b"trains\n"
+        assert proxy.proxy.gate.times_closed and "release_memory_occupation" in engine.told
+        trainer.kill()
+        trainer.wait()
+        wait_for(lambda: is_open(proxy))
+        assert engine.told.count("resume_memory_occupation") == 2
+        assert (engine.version, engine.paused, asleep_engines(proxy.proxy.catalog)) == ("1", False, {})
+        assert proxy.control("GET", "/weir/state").json()["opened_by_limit"] is True
+
+
 def test_a_gate_without_engines_that_are_fit_stays_closed_and_opens_for_its_closer_alone(
     tiny_model_dir: Path, tmp_path: Path
 ) -> None:
@@ -141,19 +192,18 @@ def test_closed_gates_are_renewed_until_they_are_opened(store: StoreConfig, monk
                 await asyncio.sleep(0.01)
             await closed.open(None, {})
             proxy.times_renewed = 0
-            held = gates.Gates(http, [proxy.url], catalog, KEY, has_lease=False)
-            await held.close()
-            await asyncio.sleep(0.05)
-            await held.open(None, {})
+            kept = gates.Gates(http, [silent, proxy.url], catalog, KEY)
+            await kept.keep()
+            while proxy.times_renewed < 2:  # noqa: ASYNC110 (another thread counts)
+                await asyncio.sleep(0.01)
         assert proxy.told == [
             ("/weir/pause", {"mode": "continue", "lease_s": gates.LEASE_S}),
             ("/weir/resume", {}),
-            ("/weir/pause", {"mode": "continue"}),
-            ("/weir/resume", {}),
         ]
-        assert proxy.times_renewed == 0
+        assert proxy.gate == "open", "a gate that was only kept is not closed"
 
-    with scripted_proxy() as proxy:
+    with scripted_proxy() as proxy, socket.create_server(("127.0.0.1", 0)) as listener:
+        silent = f"http://127.0.0.1:{listener.getsockname()[1]}"  # it hangs, which delays no other proxy's renewal
         asyncio.run(close_and_open(proxy))
     catalog.close()
 
