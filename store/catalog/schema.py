@@ -424,6 +424,14 @@ asleep_engines = Table(
     Column("held_until_us", BigInteger, nullable=False),
 )
 
+# Process groups that engines which do not name theirs were asked to join, until they have left.
+weight_groups = Table(
+    "weight_groups",
+    metadata,
+    Column("url", String, primary_key=True),
+    Column("group_name", String, primary_key=True),
+)
+
 # Each time that such devices changed hands, and what it cost.
 switches = Table(
     "switches",

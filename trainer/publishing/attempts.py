@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from typing import Any
 
 import httpx
 import torch
 
 from weir.engine.transfer.bucket import FORMAT
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.devices.weight_groups import forget_groups, note_groups, noted_groups
 from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, Unreachable, done, post
 from weir.trainer.publishing.members import Member
 
@@ -21,7 +23,9 @@ GROUPS = "weir-"  # the names of groups begin with
 class Attempt:
     """Some engines, of which each joins groups and receives from their rank 0."""
 
-    def __init__(self, http: httpx.AsyncClient, members: Sequence[Member], version: int, timeout_s: float) -> None:
+    def __init__(
+        self, http: httpx.AsyncClient, members: Sequence[Member], version: int, timeout_s: float, catalog: Catalog
+    ) -> None:
         self.members = members
         self.version = version
         self.timeout_s = timeout_s
@@ -30,6 +34,7 @@ class Attempt:
         self.sent_bytes = 0  # over the sockets of the groups, known at their end
         self.errors: dict[str, Refused] = {}  # of members, in the order in which they came
         self._http = http
+        self._catalog = catalog
 
     def backend(self) -> str:
         """NCCL between GPUs, gloo between CPUs. Raises `Refused` where an engine's GPU would need one here."""
@@ -41,6 +46,11 @@ class Attempt:
     def is_relayed(self, backend: str) -> bool:
         """Whether all members can pass on what they get."""
         return backend == "gloo" and all(member.relays for member in self.members)
+
+    async def note(self, groups: Sequence[str]) -> None:
+        """Members are about to be asked to join these groups: should this process be killed, the next one knows."""
+        if urls := _unnamed(self.members):
+            await asyncio.to_thread(note_groups, self._catalog, urls, groups)
 
     def joins(self, group: str, address: str, port: int, backend: str) -> list[Coroutine[Any, Any, None]]:
         """Requests to join a group behind its rank 0, whose store is at this address."""
@@ -92,6 +102,7 @@ class Attempt:
                 return
 
         await asyncio.gather(*(end(member.url, group) for member in self.members for group in groups))
+        await _forget(self._catalog, [member for member in self.members if member.url not in gone], groups)
         return gone
 
     def lost(self, gone: dict[str, str], why: str) -> dict[str, str]:
@@ -102,7 +113,9 @@ class Attempt:
         return {first[0]: str(first[1])} if first is not None else {member.url: why for member in self.members}
 
 
-async def leave_old(http: httpx.AsyncClient, members: Sequence[Member], timeout_s: float) -> dict[str, str]:
+async def leave_old(
+    http: httpx.AsyncClient, members: Sequence[Member], timeout_s: float, catalog: Catalog
+) -> dict[str, str]:
     """Have engines leave the groups of a publisher that was killed; returns those that do not answer, by URL.
 
     Publishes exclude each other: a group that is there before one has made its own has no other member.
@@ -117,9 +130,23 @@ async def leave_old(http: httpx.AsyncClient, members: Sequence[Member], timeout_
         except Refused:  # it has left by itself since
             return
 
-    old = [(member.url, group) for member in members for group in member.groups if group.startswith(GROUPS)]
-    await asyncio.gather(*(leave(url, group) for url, group in old))
+    noted = await asyncio.to_thread(noted_groups, catalog) if _unnamed(members) else {}
+    named = {member.url: noted.get(member.url, ()) if member.groups is None else member.groups for member in members}
+    old = {url: [group for group in groups if group.startswith(GROUPS)] for url, groups in named.items()}
+    await asyncio.gather(*(leave(url, group) for url, groups in old.items() for group in groups))
+    left = [member for member in members if old[member.url] and member.url not in gone]
+    await _forget(catalog, left, {group for member in left for group in old[member.url]})
     return gone
+
+
+def _unnamed(members: Sequence[Member]) -> list[str]:
+    """Those that do not say in which groups they are, as SGLang, by URL: the catalog has them."""
+    return [member.url for member in members if member.groups is None]
+
+
+async def _forget(catalog: Catalog, members: Sequence[Member], groups: Collection[str]) -> None:
+    if urls := _unnamed(members):
+        await asyncio.to_thread(forget_groups, catalog, urls, groups)
 
 
 def settings_of(version: int, last: bool) -> dict[str, Any]:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import httpx
 
+from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.devices.switches import AsleepEngine
 from weir.trainer.errors import TrainerError
 from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, done, for_each, post
@@ -47,6 +49,7 @@ class Delivery:
         folder: Path,
         version: int,
         config: TrainerConfig,
+        catalog: Catalog,
         asleep: Mapping[str, AsleepEngine] = MappingProxyType({}),
         hold: Hold | None = None,
         ranks: SendingRanks | None = None,
@@ -70,6 +73,7 @@ class Delivery:
         self._folder = folder
         self._version = version
         self._config = config
+        self._catalog = catalog
         self._hold = hold or Hold()
         self._members: list[Member] = []
         self._left_out: asyncio.Future[dict[str, str]] | None = None  # those that failed are asked to pause
@@ -94,7 +98,7 @@ class Delivery:
         self._members, self.failed = await ask_members(
             self._http, self._config.engine_urls, limit_s, by_memory=self._config.publish.shared_memory
         )
-        self.failed |= await leave_old(self._http, self._members, limit_s)
+        self.failed |= await leave_old(self._http, self._members, limit_s, self._catalog)
         self._members = [member for member in self._members if member.url not in self.failed]
         self.ways |= {member.url: member.way(wanted) for member in self._members}
         self.fallbacks |= {m.url: why for m in self._members if (why := m.unable(wanted)) is not None}
@@ -174,7 +178,7 @@ class Delivery:
             "delta": send_deltas,
             "tensor": send_by_memory,
             "ipc": send_by_ipc,
-            "distributed": send_in_group,
+            "distributed": partial(send_in_group, catalog=self._catalog),
         }
         for way, send in senders.items():
             chosen = [member for member in members if self.ways[member.url] == way]
@@ -224,7 +228,7 @@ class Delivery:
 
         try:
             lost, self.num_sending_ranks = await send_by_ranks(
-                self._http, members, source, self._version, limit_s, self._ranks
+                self._http, members, source, self._version, limit_s, self._ranks, self._catalog
             )
             return lost
         except TrainerError as error:

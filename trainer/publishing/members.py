@@ -29,7 +29,7 @@ class Member:
     version: str  # that it serves
     dtype: str  # "float32", "bfloat16"; "auto" where only the engine knows
     device: str  # "cpu", "cuda"
-    groups: tuple[str, ...]  # process groups that it says it is in
+    groups: tuple[str, ...] | None  # process groups that it says it is in; None where it does not say
     num_ranks: int  # of tensor parallelism
     gpus: tuple[int, ...]  # of the ranks, as SGLang numbers them
     one_replica: bool  # SGLang takes tensors only without data parallelism
@@ -76,7 +76,7 @@ async def ask_members(
             version=str(info.get("weight_version")),
             dtype=str(info.get("dtype")),
             device=str(info.get("device")),
-            groups=tuple(info.get("weight_groups") or ()),
+            groups=None if info.get("weight_groups") is None else tuple(info["weight_groups"]),
             num_ranks=num_ranks,
             gpus=tuple(first_gpu + rank * gpu_step for rank in range(num_ranks)),
             one_replica=int(info.get("dp_size") or 1) == 1,

@@ -125,7 +125,7 @@ async def _publish(
         trust_env=False, timeout=CONTROL_TIMEOUT_S, verify=tls_context(), limits=LIMITS
     ) as http:
         gates = Gates(http, config.proxy_urls, catalog, control_key)
-        delivery = Delivery(http, folder, version, config, asleep, hold, ranks)
+        delivery = Delivery(http, folder, version, config, catalog, asleep, hold, ranks)
         failed = delivery.failed
         served = too_short = False
         if stages_ahead:

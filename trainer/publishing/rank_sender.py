@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 import httpx
 
 from weir.engine.transfer.group import serve_store
+from weir.store.catalog.catalog import Catalog
 from weir.trainer.errors import TrainerError
 from weir.trainer.http_json import Refused
 from weir.trainer.model.owned_tensors import Meeting, OwnedBucket, Sent
@@ -53,6 +54,7 @@ async def send_by_ranks(
     version: int,
     timeout_s: float,
     ranks: SendingRanks,
+    catalog: Catalog,
 ) -> tuple[dict[str, str], int]:
     """All tensors from the ranks that own them, and to engines that share memory by that.
 
@@ -63,7 +65,7 @@ async def send_by_ranks(
 
     async def from_owners(far: Sequence[Member]) -> dict[str, str]:
         nonlocal num_ranks
-        meeting = _Meeting(http, far, version, timeout_s, ranks)
+        meeting = _Meeting(http, far, version, timeout_s, ranks, catalog)
         lost = await meeting.send(source.bucket_bytes)
         source.num_sent += meeting.sent_bytes
         num_ranks = 0 if lost else meeting.num_ranks
@@ -76,9 +78,15 @@ class _Meeting(Attempt):
     """One group of engines for each rank that sends, for one attempt."""
 
     def __init__(
-        self, http: httpx.AsyncClient, members: Sequence[Member], version: int, timeout_s: float, ranks: SendingRanks
+        self,
+        http: httpx.AsyncClient,
+        members: Sequence[Member],
+        version: int,
+        timeout_s: float,
+        ranks: SendingRanks,
+        catalog: Catalog,
     ) -> None:
-        super().__init__(http, members, version, timeout_s)
+        super().__init__(http, members, version, timeout_s, catalog)
         self._ranks = ranks
         self.num_ranks = 0  # that send
 
@@ -104,6 +112,7 @@ class _Meeting(Attempt):
             relayed=self.is_relayed(backend),
             timeout_s=self.timeout_s,
         )
+        await self.note(list(names.values()))
         sending = asyncio.ensure_future(asyncio.to_thread(self._ranks.send, meeting))
         failure: str | None = None
         try:

@@ -18,6 +18,7 @@ import torch
 
 from weir.engine.transfer.bucket import FlattenedTensorMetadata, packed
 from weir.engine.transfer.group import WeightGroup, serve_store
+from weir.store.catalog.catalog import Catalog
 from weir.trainer.http_json import Refused, done, for_each
 from weir.trainer.publishing.attempts import Attempt, settings_of
 from weir.trainer.publishing.device_buckets import Places, in_memory, places_for
@@ -96,12 +97,18 @@ async def _send_buckets(
 
 
 async def send_in_group(
-    http: httpx.AsyncClient, members: Sequence[Member], source: WeightSource, version: int, timeout_s: float
+    http: httpx.AsyncClient,
+    members: Sequence[Member],
+    source: WeightSource,
+    version: int,
+    timeout_s: float,
+    *,
+    catalog: Catalog,
 ) -> dict[str, str]:
     """All tensors by broadcast, and then to engines that share memory by that. Returns failures, by URL."""
 
     async def by_broadcast(far: Sequence[Member]) -> dict[str, str]:
-        group = _Group(http, far, version, timeout_s)
+        group = _Group(http, far, version, timeout_s, catalog)
         lost = await group.send(source)
         source.num_sent += group.sent_bytes
         return lost
@@ -153,6 +160,7 @@ class _Group(Attempt):
 
     async def _join(self) -> None:
         backend, address = self.backend(), address_towards(list(self.members))
+        await self.note([self.name])
         store = await asyncio.to_thread(serve_store, address, self.world_size, self.timeout_s)
 
         def join() -> WeightGroup:

@@ -16,7 +16,7 @@ from weir.store.catalog.schema import metadata
 from weir.store.config import StoreConfig
 from weir.store.errors import StoreUnavailable
 
-NEWEST = "0018_file_bounds"
+NEWEST = "0019_weight_groups"
 VERSION_1 = Path(__file__).parents[1] / "version_1" / "catalog.sqlite"
 
 

@@ -8,7 +8,6 @@ import signal
 from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
-from threading import Thread
 from typing import Any, NamedTuple
 
 import psutil
@@ -26,11 +25,12 @@ from support_samples import make_samples
 from support_scripted_proxy import KEY, Proxy, scripted_proxy
 from support_servers import ServerProcess, start_engine
 
-from weir.engine.transfer.group import WeightGroup, serve_store
 from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.devices.weight_groups import noted_groups
 from weir.store.config import StoreConfig
 from weir.trainer.errors import PublishFailed
 from weir.trainer.learner.torchrun import TorchrunLearner
+from weir.trainer.publishing.attempts import Attempt
 from weir.trainer.publishing.catalog_entries import serve
 from weir.trainer.publishing.publish import PublishReport
 from weir.trainer.publishing.weight_source import WeightSource
@@ -284,21 +284,29 @@ def test_an_engine_that_hangs_while_it_receives_is_left_out_and_the_others_get_t
     assert report.gate_closed_s < 5.0, "closed gates wait for no engine that had failed before"
 
 
-def test_an_engine_leaves_the_group_of_a_publisher_that_was_killed(engines: Engines, publisher: Publisher) -> None:
-    name = "weir-7-killed"
-    store = serve_store("127.0.0.1", 2, 30.0)
-    body = {"master_address": "127.0.0.1", "master_port": store.port, "rank_offset": 1, "world_size": 2}
-    asked = Thread(
-        target=engines.first.post, args=("/init_weights_update_group", body | {"group_name": name, "backend": "gloo"})
-    )
-    asked.start()
-    group = WeightGroup(store, name, rank=0, world_size=2, backend="gloo", timeout_s=30.0)
-    asked.join()
-    group.leave()
-    del store
-    assert engines.first.get("/server_info")["weight_groups"] == [name]
-    assert publisher.publish(1, "distributed").serving == engines.urls
-    assert engines.first.get("/server_info")["weight_groups"] == []
+def is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines are not asked to leave their groups any more."""
+
+    async def leave(*_: Any, **__: Any) -> dict[str, str]:
+        return {}
+
+    monkeypatch.setattr(Attempt, "leave", leave)
+
+
+def test_engines_leave_the_group_of_a_publisher_that_was_killed_also_one_that_does_not_name_it(
+    engines: Engines, publisher: Publisher
+) -> None:
+    engines.relay.of_answer = lambda path, body: body | {"weight_groups": None} if path == "/server_info" else body
+    with pytest.MonkeyPatch.context() as killed:
+        is_killed(killed)
+        publisher.publish(1, "distributed")
+    (left,) = engines.second.get("/server_info")["weight_groups"]
+    assert engines.first.get("/server_info")["weight_groups"] == [left]
+    assert noted_groups(publisher.catalog) == {engines.relay.url: (left,)}
+    assert publisher.publish(2, "distributed").serving == engines.urls
+    for engine in engines[:2]:
+        assert engine.get("/server_info")["weight_groups"] == []
+    assert noted_groups(publisher.catalog) == {}
 
 
 def refuses(path: str) -> Callable[[str, Any], Any]:
@@ -403,6 +411,14 @@ def test_a_real_sglang_holds_the_published_bytes_and_answers_as_after_a_load_by_
                 assert sglang.get("/model_info")["weight_version"] == "1"
                 assert sums_of(sglang) == published
                 assert answers_of(sglang)[:2] == expected
+            with pytest.MonkeyPatch.context() as killed:
+                is_killed(killed)
+                publisher.publish(1, "distributed")
+            ((left,),) = noted_groups(publisher.catalog).values()
+            assert publisher.publish(1, "distributed").serving == [sglang.url]
+            assert noted_groups(publisher.catalog) == {}
+            answer = sglang.client.post("/destroy_weights_update_group", json={"group_name": left})
+            assert "does not exist" in answer.text, "it has left it"
             spoil_buckets(monkeypatch)
             for way in ("tensor", "distributed"):
                 with pytest.raises(PublishFailed, match="1 tensors differ from the published ones, model"):

@@ -73,10 +73,11 @@ def member_at(url: str) -> Member:
 def sent_by(ranks: Any, url: str, limit_s: float) -> tuple[dict[str, str], int]:
     """What becomes of a version that such ranks send to one engine."""
     source: Any = Source()
+    no_catalog: Any = None  # the engines name their groups
 
     async def send() -> tuple[dict[str, str], int]:
         async with httpx.AsyncClient() as http:
-            return await send_by_ranks(http, [member_at(url)], source, 1, limit_s, ranks)
+            return await send_by_ranks(http, [member_at(url)], source, 1, limit_s, ranks, no_catalog)
 
     return asyncio.run(send())
 
