@@ -15,6 +15,7 @@ from weir.trainer.learner.distributed import Ranks
 from weir.trainer.learner.rank_requests import LEARNER
 from weir.trainer.learner.torchrun import TorchrunLearner
 from weir.trainer.megatron.architecture import check_layout, check_reference, read_architecture
+from weir.trainer.megatron.eight_bit_products import check_device, check_installed
 from weir.trainer.settings.config import TrainerConfig
 
 
@@ -35,6 +36,7 @@ class OpenDivided:
 
         device = choose_device(self.config.device)
         copies = join(self.config.megatron, device)
+        check_device(self.config.megatron, device)
         learner = held[LEARNER] = MegatronLearner(
             self.folder, self.config, device, copies, self.config.megatron, reference=self.reference
         )
@@ -48,6 +50,7 @@ def open_megatron(folder: Path, config: TrainerConfig, *, reference: Path) -> To
     """
     if find_spec("megatron") is None:
         raise TrainerUsageError("trainer.backend = megatron needs the extra: install weir[megatron]")
+    check_installed(config.megatron)
     model = read_architecture(folder)
     check_layout(model, config.megatron, folder)
     check_reference(model, reference)

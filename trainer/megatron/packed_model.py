@@ -22,6 +22,7 @@ from megatron.core.transformer.transformer_block import TransformerBlockSubmodul
 from megatron.core.transformer.transformer_config import TransformerConfig
 
 from weir.trainer.megatron.architecture import Architecture, Experts
+from weir.trainer.megatron.eight_bit_products import in_eight_bits
 from weir.trainer.megatron.latent_attention import LatentAttention
 from weir.trainer.megatron.packed_attention import Norm, PackedAttention, RowParams
 from weir.trainer.megatron.packed_row import PackedRow
@@ -119,7 +120,7 @@ def _part_layers(model: Architecture, layout: MegatronSettings) -> int:
     return model.layers // (layout.pipeline * layout.chunks)
 
 
-def _layer(model: Architecture, number: int) -> ModuleSpec:
+def _layer(model: Architecture, layout: MegatronSettings, number: int) -> ModuleSpec:
     """A layer, counted from the model's first."""
     experts = model.experts if model.has_experts(number) else None
     spec = get_gpt_layer_local_spec(
@@ -128,6 +129,8 @@ def _layer(model: Architecture, number: int) -> ModuleSpec:
         num_experts=None if experts is None else experts.count,
         moe_grouped_gemm=False,
     )
+    if layout.fp8 is not None:
+        in_eight_bits(spec)
     spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = Norm
     if model.latent is not None:
         spec.submodules.self_attention = ModuleSpec(module=LatentAttention, params={"model": model})
@@ -144,7 +147,7 @@ def _chunk(
 ) -> PackedModel:
     """One part of a rank's layers."""
     first = first_layers(model, layout)[at]
-    own = [_layer(model, number) for number in range(first, first + _part_layers(model, layout))]
+    own = [_layer(model, layout, number) for number in range(first, first + _part_layers(model, layout))]
     network = (PackedCritic if critic else PackedModel)(
         config,
         TransformerBlockSubmodules(layer_specs=own, layer_norm=Norm),
@@ -179,6 +182,8 @@ def transformer_config(
     """Megatron-core's configuration of a model."""
     dtype = getattr(torch, precision)
     more = {} if model.experts is None else _of_experts(model.experts)
+    if layout.fp8 is not None:
+        more |= {"fp8": "e4m3" if layout.fp8 in ("blockwise", "mxfp8") else "hybrid", "fp8_recipe": layout.fp8}
     if recompute:
         more |= {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
     return TransformerConfig(

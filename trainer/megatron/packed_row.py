@@ -42,16 +42,18 @@ def pack(
     ranks: int,
     rank: int,
     tensor: int = 1,
+    multiple: int = 1,
     length: int = 0,
     counts: bool = True,
 ) -> PackedRow:
-    """The part of rank `rank` of `ranks`, whose tokens `tensor` ranks can divide. The last token is no input.
+    """The part of rank `rank` of `ranks`, whose tokens `tensor` ranks can divide, each into `multiple`s. The last
+    token is no input.
 
     The row is padded to `length` tokens, which another row has, where it is shorter. Without `counts` it repeats one
     that another pass counts.
     """
     inputs = [sequence.ids[:-1] for sequence in sequences]
-    lengths = _padded([len(ids) for ids in inputs], ranks, tensor)
+    lengths = _padded([len(ids) for ids in inputs], ranks, tensor * multiple)
     lengths[-1] += max(0, length - sum(lengths))
     starts = np.cumsum([0, *lengths[:-1]])
     row, often = np.zeros((2, sum(lengths)), dtype=np.int64)

@@ -140,6 +140,7 @@ class Passes:
             ranks=self.layout.context,
             rank=parallel_state.get_context_parallel_rank(),
             tensor=self.layout.tensor,
+            multiple=self.layout.token_multiple,
             length=length,
             counts=counts,
         )

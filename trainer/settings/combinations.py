@@ -278,6 +278,10 @@ def _of_megatron(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
         layout.optimizer_offload_fraction > 0 and config.precision == "float32",
         "optimizer_offload_fraction steps float32 copies of weights in bfloat16: set precision = bfloat16",
     )
+    yield (
+        layout.fp8 is not None and config.precision == "float32",
+        f'fp8 = "{layout.fp8}" of [trainer.megatron] rounds from weights in bfloat16: set precision = bfloat16',
+    )
     experts = layout.expert * layout.expert_tensor * layout.pipeline
     yield (
         config.processes % experts > 0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -39,7 +39,20 @@ class MegatronSettings(BaseModel):
         "(Megatron-core's hybrid optimiser).",
     )
 
+    fp8: Literal["tensorwise", "delayed", "blockwise", "mxfp8"] | None = Field(
+        default=None,
+        description="Multiply by the matrices of layers in FP8, scaled by this recipe of Transformer Engine, which has "
+        "to be installed; unset: in the precision of the weights.",
+    )
+
     @property
     def sizes(self) -> dict[str, Any]:
         """How processes divide the model, without how they compute it."""
-        return self.model_dump(exclude={"fused_activations", "optimizer_offload_fraction"})
+        return self.model_dump(exclude={"fused_activations", "optimizer_offload_fraction", "fp8"})
+
+    @property
+    def token_multiple(self) -> int:
+        """What the tokens of a row on each rank are a multiple of, so that their matrices can be multiplied."""
+        if self.fp8 is None:
+            return 1
+        return 32 if self.fp8 == "mxfp8" else 16
