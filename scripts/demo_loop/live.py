@@ -5,25 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 from weir.scripts.launch.settings import Settings
 from weir.scripts.live.command import rollout_options
-from weir.scripts.live.controller import Controller
+from weir.scripts.live.controller import Controller, Report
 
 AHEAD_GROUPS = 8  # judged while engines generate
 LOG = "controller.log"
-
-
-@dataclass(frozen=True, slots=True)
-class LiveFigures:
-    """Shares of each activity in the time of all members, and the seconds that overlaps took beside it."""
-
-    shares: dict[str, float]
-    overlapped_s: dict[str, float]
 
 
 def cluster_toml(first_engine: int) -> str:
@@ -40,12 +31,10 @@ def cluster_toml(first_engine: int) -> str:
     return f"judge_ahead_groups = {AHEAD_GROUPS}\n\n[cluster]\nmax_staleness = 1\ntrain_members = 2\n\n{tables}"
 
 
-def run_live(settings: Settings, folder: Path, seed: int, rounds: int, on_round: Callable[[int], None]) -> LiveFigures:
+def run_live(settings: Settings, folder: Path, seed: int, rounds: int, on_round: Callable[[int], None]) -> Report:
     """Run so many rounds."""
     log = (settings.store.folder / "logs" / LOG).open("w")
     options = rollout_options(settings, folder / "weir.toml", folder / "tasks", split="train", seed=seed, changes={})
     controller = Controller(settings, folder / "weir.toml", options, Console(file=log, width=200), on_round)
     with log:
-        report = asyncio.run(controller.run(rounds))
-    shares = sorted(controller.host.timeline.shares().items(), key=lambda one: -one[1])
-    return LiveFigures({str(what): share for what, share in shares}, dict(report.overlapped_s))
+        return asyncio.run(controller.run(rounds))

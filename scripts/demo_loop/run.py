@@ -22,13 +22,12 @@ from typing import Any, NamedTuple, get_args
 
 from weir.agents.corpus import NUM_EXAMPLES, corpus_texts, make_corpus, write_corpus
 from weir.agents.family import family_tasks, write_family
-from weir.cluster.timeline import BUSY
 from weir.engine.config import EngineConfig
 from weir.kernel_eval.client import KernelTask
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.proxy.config import ProxyConfig
 from weir.scripts.demo_loop.agents import BackgroundAgents, background_agents, heldout_correctness
-from weir.scripts.demo_loop.live import LiveFigures, cluster_toml, run_live
+from weir.scripts.demo_loop.live import cluster_toml, run_live
 from weir.scripts.demo_loop.model import train_tokenizer, write_model
 from weir.scripts.demo_loop.progress import AFTER, BEFORE, COLD_START, MODEL, REPORT, START, TRAINING, Progress, Say
 from weir.scripts.launch.errors import CommandError, UsageError
@@ -37,7 +36,8 @@ from weir.scripts.launch.ports import session_listens
 from weir.scripts.launch.resolve import agents_config, chat_renderer, trainer_config
 from weir.scripts.launch.servers import Server, free_ports_in_row, running, started, wait_ready
 from weir.scripts.launch.settings import RouterConfig, Settings, load_settings
-from weir.scripts.live.command import overlaps
+from weir.scripts.live.command import describe as describe_live
+from weir.scripts.live.controller import Report
 from weir.store.catalog.catalog import Catalog
 from weir.trainer.settings.algorithms import AlgorithmName
 from weir.trainer.trainer import RoundReport, Trainer
@@ -95,6 +95,9 @@ class DemoResult:
     idle_share: float | None = None  # of members, under a controller
     idle: dict[str, float] = field(default_factory=dict)  # shares of all members' time, by cause
     overlapped_s: dict[str, float] = field(default_factory=dict)  # of judging, state and weights, beside it
+    staleness: dict[int, int] = field(default_factory=dict)  # groups that were so many versions old
+    refilled: int = 0  # groups that were replaced, because their rewards are all alike
+    aborted: int = 0  # groups that were ended, because enough others were ready
 
     def as_json(self) -> str:
         """One line of JSON."""
@@ -131,9 +134,7 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoResult:
         seed=options.seed,
         algorithm=options.algorithm,
         cpu_s=cpu_s(),
-        idle_share=None if live is None else sum(share for cause, share in live.shares.items() if cause not in BUSY),
-        idle={} if live is None else live.shares,
-        overlapped_s={} if live is None else live.overlapped_s,
+        **({} if live is None else live_figures(live)),
         **count_calls(settings),
     )
 
@@ -338,15 +339,27 @@ def learn(settings: Settings, options: DemoOptions, progress: Progress) -> tuple
     return rewards, None
 
 
-def learn_live(settings: Settings, options: DemoOptions, progress: Progress) -> tuple[list[float], LiveFigures | None]:
+def learn_live(settings: Settings, options: DemoOptions, progress: Progress) -> tuple[list[float], Report | None]:
     """The same rounds under a controller; the mean reward of each, and what members did meanwhile."""
     progress.begin(TRAINING, options.rounds, "rounds")
     live = run_live(settings, options.folder, options.seed, options.rounds, progress.advance)
     with contextlib.closing(Catalog.open(settings.store)) as catalog:
         rewards = [(row.metrics or {})["reward_mean"] for row in catalog.rounds()]
-    progress.say(f"Members: {', '.join(f'{cause} {share:.0%}' for cause, share in live.shares.items())}")
-    progress.say(f"Beside their work: {overlaps(live.overlapped_s) or 'nothing'}")
+    for line in describe_live(live).splitlines():
+        progress.say(line)
     return rewards, live
+
+
+def live_figures(report: Report) -> dict[str, Any]:
+    """What the figures have of a run under a controller."""
+    return {
+        "idle_share": report.idle_share,
+        "idle": dict(sorted(report.all_shares.items(), key=lambda one: -one[1])),
+        "overlapped_s": dict(report.overlapped_s),
+        "staleness": dict(report.staleness),
+        "refilled": report.refilled,
+        "aborted": report.aborted,
+    }
 
 
 def num_engines(options: DemoOptions) -> int:

@@ -77,6 +77,7 @@ def describe(report: Report) -> str:
     lines = [f"{report.rounds} rounds, version {report.version}; {ages or 'no group'}; idle {report.idle_share:.0%}"]
     lines += [f"  beside the work of members: {text}"] if (text := overlaps(report.overlapped_s)) else []
     lines += [f"  {report.refilled} groups were replaced: their rewards are all alike"] if report.refilled else []
+    lines += [f"  {report.aborted} groups were aborted: enough others were ready"] if report.aborted else []
     for name, of in report.shares.items():
         idle = {cause: share for cause, share in of.items() if cause not in BUSY and share >= 0.005}
         busy = ", ".join(f"{what} {share:.0%}" for what, share in of.items() if what in BUSY)

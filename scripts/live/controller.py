@@ -21,7 +21,7 @@ from rich.console import Console
 from weir.cluster.live.host import Host
 from weir.cluster.live.world import Phase, RoundEnd
 from weir.cluster.policies.by_name import POLICIES
-from weir.cluster.timeline import Overlap
+from weir.cluster.timeline import BUSY, Overlap
 from weir.scripts.launch.errors import CommandError
 from weir.scripts.launch.resolve import trainer_config
 from weir.scripts.launch.settings import Settings
@@ -52,19 +52,26 @@ class Report:
         rounds: How many were trained.
         version: The newest version.
         shares: Of each member's time, by activity.
-        idle_share: Of all members' time.
+        all_shares: Of all members' time, by activity.
         overlapped_s: Seconds of judging, of loading state and of spreading weights beside the members' work.
         staleness: How many groups were so many versions old when they were trained on.
         refilled: Groups that were replaced, because their rewards are all alike.
+        aborted: Groups that were ended, because enough others were ready.
     """
 
     rounds: int
     version: int
     shares: Mapping[str, Mapping[str, float]]
-    idle_share: float
+    all_shares: Mapping[str, float]
     overlapped_s: Mapping[str, float]
     staleness: Mapping[int, int]
-    refilled: int
+    refilled: int = 0
+    aborted: int = 0
+
+    @property
+    def idle_share(self) -> float:
+        """Of all members' time."""
+        return sum(share for cause, share in self.all_shares.items() if cause not in BUSY)
 
 
 class Controller:
@@ -134,10 +141,11 @@ class Controller:
             rounds=self.host.rounds,
             version=self.host.weights,
             shares={name: {str(k): v for k, v in of.items()} for name, of in timeline.member_shares().items()},
-            idle_share=timeline.idle_share(),
+            all_shares={str(what): share for what, share in timeline.shares().items()},
             overlapped_s={what.value: timeline.beside_s[what] for what in Overlap},
             staleness=dict(self.host.book.staleness),
             refilled=self.host.book.num_refilled,
+            aborted=self.host.book.num_aborted,
         )
 
     async def _finished(self) -> int:

@@ -17,6 +17,7 @@ import pytest
 from weir.agents.corpus import draw_kernel
 from weir.agents.family import Kind, members
 from weir.agents.tasks import load_tasks
+from weir.scripts.demo_loop import run
 from weir.scripts.demo_loop.progress import Progress, expected_s
 from weir.scripts.demo_loop.run import (
     DemoOptions,
@@ -26,6 +27,8 @@ from weir.scripts.demo_loop.run import (
     goal_of,
     has_learned,
     known_algorithm,
+    learn_live,
+    live_figures,
     prepare,
     start_judge,
     start_servers,
@@ -33,6 +36,7 @@ from weir.scripts.demo_loop.run import (
 )
 from weir.scripts.launch.errors import CommandError, UsageError
 from weir.scripts.launch.settings import load_settings
+from weir.scripts.live.controller import Report
 from weir.trainer.settings.algorithms import AlgorithmName
 from weir.trainer.versions.version_folder import version_path
 
@@ -81,6 +85,39 @@ def test_the_figures_are_one_line_of_json_with_the_documented_keys() -> None:
     assert {"versions", "calls", "calls_spanning_versions"} <= set(figures)
     assert figures["seconds"] == 1.2346
     assert (figures["idle"], figures["overlapped_s"]) == ({"switch": 0.1235}, {"judging": 7.6543})
+
+
+LIVE = Report(
+    rounds=2,
+    version=2,
+    shares={"only": {"generate": 0.75, "no_samples": 0.25}},
+    all_shares={"no_samples": 0.25, "generate": 0.75},
+    overlapped_s={"judging": 1.5},
+    staleness={0: 6, 1: 2},
+    refilled=3,
+    aborted=4,
+)
+
+
+def test_under_a_controller_the_demo_says_all_that_the_controller_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    options = DemoOptions(folder=tmp_path / "run", controller=True)
+    options.folder.mkdir()
+    monkeypatch.setattr(run, "run_live", lambda *_: LIVE)
+    rewards, live = learn_live(load_settings(write_config(options)), options, Progress(expected_s(2), said.append))
+    assert (rewards, live) == ([], LIVE)
+    assert said == [
+        "2 rounds, version 2; 6 groups 0 versions old, 2 groups 1 versions old; idle 25%",
+        "  beside the work of members: judging 1.5 s",
+        "  3 groups were replaced: their rewards are all alike",
+        "  4 groups were aborted: enough others were ready",
+        "  only: generate 75%; idle: no_samples 25%",
+    ]
+    figures = live_figures(LIVE)
+    assert (figures["refilled"], figures["aborted"], figures["staleness"]) == (3, 4, {0: 6, 1: 2})
+    assert (figures["idle_share"], list(figures["idle"])) == (0.25, ["generate", "no_samples"])
 
 
 def test_the_demo_makes_a_folder_that_the_other_commands_can_go_on_with(tmp_path: Path) -> None:
