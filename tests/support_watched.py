@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 
 from weir.proxy.engines.gate import Gate
 from weir.proxy.engines.router import RouterClient
-from weir.proxy.engines.watch import EngineWatch
+from weir.proxy.engines.watch import Announced, EngineWatch
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.devices.switches import AsleepEngine, put_to_sleep
 from weir.store.config import StoreConfig
@@ -26,6 +26,7 @@ class RouterAndEngine:
     def __init__(self) -> None:
         self.inside: list[str] = []
         self.took: list[list[str]] = []
+        self.version = "0"
         self.loads = True
         self.lists = True  # what is put in
         self.asked: list[str] = []  # to be put in
@@ -46,18 +47,21 @@ class RouterAndEngine:
         elif request.path == "/server_info":
             answered = {"startup_time": "1"}
         elif request.path == "/model_info":
-            answered = {"weight_version": "0"}
+            answered = {"weight_version": self.version}
         elif request.path == "/resume_memory_occupation":
             self.took.append(body["tags"])
         elif request.path == "/update_weights_from_disk":
             self.loading.set()
             await self.may_load.wait()
             answered = {"success": self.loads}
+            self.version = body["weight_version"] if self.loads else self.version
         return web.json_response(answered)
 
 
 @asynccontextmanager
-async def watched(both: RouterAndEngine, folder: Path) -> AsyncIterator[tuple[EngineWatch, Catalog, str]]:
+async def watched(
+    both: RouterAndEngine, folder: Path, *, gate: Gate | None = None, announced: Announced | None = None
+) -> AsyncIterator[tuple[EngineWatch, Catalog, str]]:
     """The watch over them, its catalog, and their address."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", both.answer)
@@ -65,7 +69,7 @@ async def watched(both: RouterAndEngine, folder: Path) -> AsyncIterator[tuple[En
     async with TestServer(app) as server:
         url = str(server.make_url("")).rstrip("/")
         watch = EngineWatch(
-            RouterClient(url), Gate(60.0), catalog, announced=lambda: None, folder=folder, period_s=60.0
+            RouterClient(url), gate or Gate(60.0), catalog, announced=lambda: announced, folder=folder, period_s=60.0
         )
         try:
             yield watch, catalog, url

@@ -18,9 +18,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from weir.proxy.control.peers import REQUEST_LIMIT_S, Peers
 from weir.proxy.control.totals import total_metrics, total_state
 from weir.proxy.engines.gate import Gate, PauseMode
+from weir.proxy.engines.watch import Announced
 from weir.proxy.errors import PeerFailed, PeerGone
 from weir.proxy.metrics import Metrics
 from weir.store.catalog.rows import ProxyRow
+from weir.store.clock import now_us
 
 MAX_DRAIN_S = 86_400.0
 MAX_LEASE_S = 86_400.0
@@ -69,7 +71,7 @@ class GateControl:
 
         `on_left_out` hears of engines that a publish left paused, before the gates open.
         """
-        self.announced: str | None = None
+        self.announced: Announced | None = None
         self._gate = gate
         self._peers = peers
         self._drain_limit_s = drain_limit_s
@@ -116,13 +118,13 @@ class GateControl:
     def resume_here(self, body: Resume) -> dict[str, Any]:
         """Open the gate of this worker."""
         if body.weight_version is not None:
-            self.announced = str(body.weight_version)
+            self.announced = Announced(version=str(body.weight_version), at_us=now_us())
         self._gate.open()
         return {"gate": self._gate.state.value}
 
     def state_here(self) -> dict[str, Any]:
         """The state of this worker."""
-        return self._state() | {"announced_version": self.announced}
+        return self._state() | {"announced_version": self.announced and self.announced.version}
 
     async def state(self) -> dict[str, Any]:
         """The state of the proxy, and under `workers` that of each of its workers."""
@@ -182,7 +184,8 @@ class GateControl:
             except (PeerGone, PeerFailed) as error:
                 logger.info("a worker did not report its gate: %s", error)
                 continue
-            self.announced = state["announced_version"] or self.announced
+            if (version := state["announced_version"]) is not None:
+                self.announced = Announced(version=version, at_us=0)  # when, is not told
             if state["gate"] != "open":
                 self._serve_passes = state.get("serve_passes", False)
                 return True

@@ -17,7 +17,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -29,6 +29,7 @@ from weir.store.atomic_file import written_aside
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.cluster.members import controlled_engines, deserted_engines
 from weir.store.catalog.devices.switches import AsleepEngine, asleep_engines, wake_up
+from weir.store.catalog.rows import VersionRow
 from weir.store.log.writer import lock_file
 from weir.store.version_forms import loaded_by_engines
 
@@ -50,6 +51,13 @@ class Current(msgspec.Struct, frozen=True):
     folder: str | None
 
 
+class Announced(msgspec.Struct, frozen=True):
+    """The version that the gate was opened with last, and when."""
+
+    version: str
+    at_us: int
+
+
 class EngineWatch:
     """Watches the engines behind one router."""
 
@@ -58,7 +66,7 @@ class EngineWatch:
         rotation: RouterClient,
         gate: Gate,
         catalog: Catalog,
-        announced: Callable[[], str | None],
+        announced: Callable[[], Announced | None],
         folder: Path,
         period_s: float,
         assumed_version: int | None = None,
@@ -160,7 +168,7 @@ class EngineWatch:
         known = sorted({*inside, *out})
         probes = dict(zip(known, await asyncio.gather(*map(self._rotation.probe, known)), strict=True))
         self._remark_on_versions(probes)
-        current = await self._current(probes)
+        current = await self._current(probes, inside)
         self._forget_taken(asleep)
         for engine, probe in sorted(probes.items(), key=lambda probed: probed[1].liveness is Liveness.ALIVE):
             if not self._may_change() or self._gate.times_closed != times_closed:
@@ -273,25 +281,43 @@ class EngineWatch:
         self._silent[engine] = silent
         return probe.liveness is Liveness.DEAD or silent >= SILENT_CHECKS
 
-    async def _current(self, probes: dict[str, Probe]) -> Current | None:
-        """The version that engines should serve: the last announced one, else the last published one.
+    async def _current(self, probes: dict[str, Probe], inside: Collection[str]) -> Current | None:
+        """The version that engines should serve: the one that was announced or published last.
 
         None unless it is confirmed: by the catalog, which has the weights, or by an engine that serves it. With nobody
-        left to publish, the newest one in the catalog stands in for the first published one.
+        left to publish, it is the newest one in the catalog, which `recover` asks of engines.
         """
         rows = await asyncio.to_thread(self._catalog.versions)
-        versions = [row for row in rows if row.published_us is not None]
-        newest = max(versions, key=lambda row: row.published_us or 0, default=None)
-        if newest is None and self._left_out():
-            versions = rows
-            newest = max(rows, key=lambda row: row.version, default=None)
-        wanted = self._announced() or (str(newest.version) if newest is not None else None)
+        if (newest := self._unpublished(rows, probes, inside)) is not None:
+            wanted: str | None = str(newest.version)
+        else:
+            wanted = self._last_served(rows)
         if wanted is None:
             return None
+        versions = [row for row in rows if row.published_us is not None or row is newest]
         folder = next((row.path for row in versions if str(row.version) == wanted), None)
         if folder is None and all(probe.version != wanted for probe in probes.values()):
             return None
         return Current(wanted, None if folder is None else str(loaded_by_engines(Path(folder))))
+
+    def _unpublished(
+        self, rows: Sequence[VersionRow], probes: dict[str, Probe], inside: Collection[str]
+    ) -> VersionRow | None:
+        """The newest version, where whoever was to publish it is gone and engines that it left out need it."""
+        newest = max(rows, key=lambda row: row.version, default=None)
+        if newest is None or not self._left_out():
+            return None
+        is_served = any(probes[engine].version == str(newest.version) for engine in inside)  # others go on with it
+        is_first = all(row.published_us is None for row in rows)
+        return newest if self._gate.is_abandoned or is_served or is_first else None
+
+    def _last_served(self, rows: Sequence[VersionRow]) -> str | None:
+        """The version that was announced last, unless one was published since to engines out of rotation."""
+        published = max((row for row in rows if row.published_us), key=lambda row: row.published_us or 0, default=None)
+        announced = self._announced()
+        if announced is not None and (published is None or announced.at_us >= (published.published_us or 0)):
+            return announced.version
+        return None if published is None else str(published.version)
 
     def _left_out(self) -> _Out:
         return {engine: why for engine, why in self.out().items() if why.startswith(LEFT_OUT)}
