@@ -6,7 +6,7 @@ only be held for so long, an engine stands in instead: it takes calls although i
 enters. Where calls with the tag `serve` are never to wait, engines load out of rotation, while others stay and gates
 let such calls pass. Where all engines need longer to load than calls may be held, they load out of rotation from then
 on, one half after the other. Invariants: an engine enters the rotation with the newest weights only; one that left is
-paused and holds no call, unless it stands in.
+paused, and calls that reach it late are sent away, unless it stands in.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from weir.trainer.publishing.publish import PublishReport
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.versions.version_folder import MANIFEST, current_version
 
-SWEEPS_S = (0.0, 0.1, 0.3)  # a call that the router chose before the engine left may come a little later
+LATE_SWEEPS_S = (0.1, 0.3)  # a call that the router chose before the engine left may come a little later
 RENEW_S = 5.0  # between two renewals of closed gates
 ENTER_POLL_S = 0.05
 
@@ -74,6 +74,7 @@ class Engines:
         self._entering = 0
         self._serves, self._stages_ahead = serves, stages_ahead
         self._left: list[str] = []  # that were taken out for training, the last one last
+        self._sweeping: dict[str, asyncio.Task[None]] = {}  # of engines that have just left
         self._dead: set[str] = set()  # which the router may still list
         self._stands_in: str | None = None
         self._gates = self._new_gates()
@@ -84,6 +85,8 @@ class Engines:
         """Open the gates, if they are closed, and close all connections."""
         if self._closed:
             await self._open_gates()
+        for url in list(self._sweeping):
+            await self._swept(url)
         await self._http.aclose()
         await self.router.close()
 
@@ -104,6 +107,7 @@ class Engines:
         self._returns(url)
         self._entering += 1
         try:
+            await self._swept(url)
             await self._load_newest(url)
             async with self._changing:
                 await self.router.put_in(url)
@@ -133,6 +137,7 @@ class Engines:
                 await self._take_out(url)
                 self._left.append(url)
             await self._pause(url)
+            self._sweeping[url] = asyncio.create_task(self._sweep_beside(url))
         except (Refused, RouterFailed, TrainerError) as error:
             raise MemberFailed(str(error)) from error
 
@@ -150,6 +155,7 @@ class Engines:
                 if not self._limits_hold:
                     await self._close_gates()
                     return
+                await self._swept(able[-1])
                 await self._load_newest(able[-1])
                 await self.router.put_in(able[-1])
                 self._returns(able[-1])
@@ -276,7 +282,7 @@ class Engines:
             async with self._changing:
                 for url in urls:
                     await self._take_out(url)
-            unpaused = await for_each(urls, self._pause)
+            unpaused = await for_each(urls, self._pause_and_sweep)
             if len(unpaused) == len(urls):
                 raise Refused(next(iter(unpaused.values())))
         except (Refused, RouterFailed):  # nothing was loaded: they go on with the weights that they have
@@ -327,14 +333,33 @@ class Engines:
         with contextlib.suppress(Refused, RouterFailed):
             await self._take_out(url)
             self._left.append(url)
-            await self._pause(url)
+            await self._pause_and_sweep(url)
 
     async def _pause(self, url: str) -> None:
         """Pause an engine and send its calls away."""
         await post(self._http, f"{url}/pause_generation", {"mode": "abort"})
-        for pause_s in SWEEPS_S:
+        await self.sweep(url)
+
+    async def _pause_and_sweep(self, url: str) -> None:
+        """Pause an engine and send its calls away, late ones too."""
+        await self._pause(url)
+        await self._sweep_late(url)
+
+    async def _sweep_late(self, url: str) -> None:
+        for pause_s in LATE_SWEEPS_S:
             await asyncio.sleep(pause_s)
             await self.sweep(url)
+
+    async def _sweep_beside(self, url: str) -> None:
+        """Nobody waits for late calls before training begins; an engine that died is found by whoever looks."""
+        with contextlib.suppress(Refused):
+            await self._sweep_late(url)
+
+    async def _swept(self, url: str) -> None:
+        """Return once no sweep of an engine that left is to come: it would abort the calls of one that returns."""
+        task = self._sweeping.pop(url, None)
+        if task is not None:
+            await task
 
     async def _close_gates(self) -> None:
         if not self._closed:

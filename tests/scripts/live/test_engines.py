@@ -118,11 +118,21 @@ def test_a_hold_is_bounded_though_the_engine_that_stays_dies(store: StoreConfig,
     catalog.close()
 
 
+async def check_late_calls(engines: Engines, engine: LoadingEngine) -> None:
+    """Training does not wait for calls that come late to an engine that left; its return does."""
+    await engines.leave(engine.url)
+    assert engine.told[-2:] == ["pause_generation", "abort_request"]
+    await engines.enter(engine.url)
+    assert engine.told.count("abort_request") == 1 + len(module.LATE_SWEEPS_S)
+    assert engine.told.index("continue_generation") > len(engine.told) - 1 - engine.told[::-1].index("abort_request")
+
+
 def test_the_last_engine_does_not_leave_where_holds_are_bounded(store: StoreConfig, tmp_path: Path) -> None:
     catalog = Catalog.open(store)
 
     async def leave_one_by_one(pair: Pair) -> None:
         engines = Engines(pair.config, store, catalog, Console(quiet=True), 5.0)
+        await check_late_calls(engines, pair.first)
         await engines.leave(pair.first.url)
         await engines.leave(pair.second.url)
         assert set(await engines.router.engines()) == {pair.second.url} and not pair.second.paused
