@@ -38,7 +38,7 @@ from weir.scripts.live.slot import Slot
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.cluster.members import CLUSTER
 from weir.store.catalog.leases import Lease, held_lease
-from weir.store.errors import LeaseHeld, LeaseLost
+from weir.store.errors import LeaseHeld, LeaseLost, StoreUnavailable
 from weir.store.log.writer import lock_file
 from weir.trainer.versions.object_store import fetch_newest
 from weir.trainer.versions.version_folder import current_version
@@ -112,7 +112,7 @@ class Controller:
         try:
             self.processes.open()
             with self._only_one() as lease:
-                self._recorder = Recorder(self.catalog, lease)
+                self._recorder = Recorder(self.catalog, lease, self.config.retry_s, self.say)
                 self._recorder.take_over([row_of(member) for member in self.members.values()])
                 self.engines = Engines(
                     self.trainer,
@@ -175,7 +175,7 @@ class Controller:
             await self.rollouts.close()
             await self._return_engines()
             self.host.end()
-            with contextlib.suppress(LeaseLost):  # what took the lease over has ended the phases
+            with contextlib.suppress(LeaseLost, StoreUnavailable):  # what takes the lease over ends the phases
                 await self._recorder.flush()
 
     async def _return_engines(self) -> None:

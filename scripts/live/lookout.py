@@ -29,6 +29,7 @@ from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.lost_calls import waiting_for_lost_calls
 from weir.store.catalog.ready_groups import ready_groups
 from weir.store.config import StoreConfig
+from weir.store.errors import StoreUnavailable
 from weir.store.reader import connect
 from weir.trainer.http_json import Refused
 from weir.trainer.rounds.group_selection import Choice, choose_groups
@@ -111,7 +112,8 @@ class Lookout:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), GROUPS_EVERY_S)
             self._ended.clear()
-            await self.look_at_groups()
+            with contextlib.suppress(StoreUnavailable):  # the recorder says it; groups wait for the next look
+                await self.look_at_groups()
 
     async def look_at_groups(self) -> None:
         """Tell once of groups that can be claimed, or never will be."""

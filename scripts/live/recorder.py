@@ -1,4 +1,7 @@
-"""Writes what members do to the catalog, in the order in which it happens, beside the controller's event loop."""
+"""Writes what members do to the catalog, in the order in which it happens, beside the controller's event loop.
+
+A catalog that is out, or whose disk is full, is tried again: nothing is left out, and the run goes on meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,16 @@ from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.cluster.members import MemberRow, add_member, begin_phase, move_member, see, take_over
 from weir.store.catalog.leases import Lease
 from weir.store.clock import now_us
+from weir.store.errors import StoreUnavailable
 
 
 class Recorder:
     """Rows of `members` and `phases`, under the controller's lease."""
 
-    def __init__(self, catalog: Catalog, lease: Lease) -> None:
-        self._catalog, self._lease = catalog, lease
+    def __init__(self, catalog: Catalog, lease: Lease, retry_s: float, say: Callable[[str], None]) -> None:
+        self._catalog, self._lease, self._retry_s, self._say = catalog, lease, retry_s, say
         self._jobs: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
+        self._refused: Callable[[], None] | None = None  # by a catalog that is out
 
     def take_over(self, rows: list[MemberRow]) -> None:
         """Replace the members, and end what an earlier controller left. Raises LeaseLost."""
@@ -58,9 +63,19 @@ class Recorder:
     async def run(self) -> None:
         """Write until cancelled. Raises LeaseLost where another controller took over."""
         while True:
-            await asyncio.to_thread(await self._jobs.get())
+            job = self._refused or await self._jobs.get()
+            try:
+                await asyncio.to_thread(job)
+                self._refused = None
+            except StoreUnavailable as error:
+                if self._refused is None:
+                    self._say(f"what members do is written later: {error}")
+                self._refused = job
+                await asyncio.sleep(self._retry_s)
 
     async def flush(self) -> None:
-        """Write what is left, once `run` has ended. Raises LeaseLost."""
+        """Write what is left, once `run` has ended. Raises LeaseLost, or StoreUnavailable."""
+        if self._refused is not None:
+            await asyncio.to_thread(self._refused)
         while not self._jobs.empty():
             await asyncio.to_thread(self._jobs.get_nowait())

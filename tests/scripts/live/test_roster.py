@@ -30,7 +30,7 @@ def test_members_that_the_file_names_later_are_taken_in_and_nothing_else_changes
     named = members_of(settings.cluster, trainer_config(settings))
     catalog = Catalog.open(settings.store)
     with held_lease(catalog, CLUSTER, "holder", 60.0) as lease:
-        recorder = Recorder(catalog, lease)
+        recorder = Recorder(catalog, lease, 1.0, lines.append)
         recorder.take_over([row_of(member) for member in named.values()])
         roster = Roster(file, named, recorder, lines.append)
         roster.look()
