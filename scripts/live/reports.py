@@ -6,11 +6,16 @@ standard error goes.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
+
+BEAT_S = 5.0
+ALIVE = {"alive": True}
 
 
 class Reports:
@@ -27,3 +32,20 @@ class Reports:
         with self._sending:
             self._file.write(json.dumps(report) + "\n")
             self._file.flush()
+
+    @contextlib.contextmanager
+    def beating(self) -> Iterator[None]:
+        """Report now and then that this process lives, whatever else it does meanwhile."""
+        ended = threading.Event()
+
+        def beat() -> None:
+            while not ended.wait(BEAT_S):
+                self.send(ALIVE)
+
+        thread = threading.Thread(target=beat, name="reports-beat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()

@@ -1,16 +1,23 @@
-"""The training slot: a process that trains on the devices of the members that train; started again when it dies."""
+"""The training slot: a process that trains on the devices of the members that train; started again when it dies.
+
+One that stands still, and does not even report that it lives, is killed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from weir.cluster.live.world import RoundEnd
 from weir.cluster.state import Settings
 from weir.scripts.live.processes.processes import Order, Processes, ProcessFailed, Worker
+from weir.scripts.live.reports import ALIVE
+
+LOOK_S = 10.0
+SILENT_LOOKS = 12  # in a row without a report, until it is killed: a machine under load may only be slow
 
 
 class Slot:
@@ -37,6 +44,7 @@ class Slot:
         self._worker: Worker | None = None
         self._asking = asyncio.Lock()  # one request at a time
         self._trains = False
+        self._heard = False  # of the process that runs
         self._loading: asyncio.Task[None] | None = None
 
     async def load_ahead(self) -> None:
@@ -50,7 +58,7 @@ class Slot:
     async def _load_ahead(self, worker: Worker) -> None:
         async with self._asking:
             worker.send({"load_ahead": True})
-            async for report in worker.reports():
+            async for report in self._reports(worker):
                 if "loaded" in report:
                     return
                 self._on_step(report["step"], report["seconds"])
@@ -74,11 +82,12 @@ class Slot:
         if self._worker is None:
             try:
                 self._worker = await self._processes.start(self._order)
+                self._heard = False
             except ProcessFailed as error:
                 return RoundEnd(failure=f"the training slot did not start: {error}")
         self._worker.bind(cores)
         self._worker.send(request)
-        async for report in self._worker.reports():
+        async for report in self._reports(self._worker):
             if (end := report.get("end")) is not None:
                 return RoundEnd(**end)
             self._on_step(report["step"], report["seconds"])
@@ -91,3 +100,27 @@ class Slot:
         if worker is not None:
             worker.kill()
             await worker.close()
+
+    async def _reports(self, worker: Worker) -> AsyncIterator[Any]:
+        """What a worker reports, until it ends; one that was heard of and reports nothing for long is killed."""
+        reports = worker.reports()
+        while (report := await self._next(worker, reports)) is not None:
+            self._heard = True
+            if report != ALIVE:
+                yield report
+
+    async def _next(self, worker: Worker, reports: AsyncIterator[Any]) -> Any:
+        coming, silent = asyncio.ensure_future(_first_of(reports)), 0
+        try:
+            while not (await asyncio.wait([coming], timeout=LOOK_S))[0]:
+                silent += self._heard  # until then it starts, which may take long
+                if silent == SILENT_LOOKS:
+                    worker.kill()
+        except asyncio.CancelledError:
+            coming.cancel()
+            raise
+        return coming.result()
+
+
+async def _first_of(reports: AsyncIterator[Any]) -> Any:
+    return await anext(reports, None)

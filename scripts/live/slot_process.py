@@ -21,6 +21,7 @@ from weir.scripts.launch.settings import load_settings
 from weir.scripts.live.reports import Reports
 from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
+from weir.store.errors import StoreError
 from weir.trainer.errors import TrainerError, TrainerUsageError
 from weir.trainer.publishing.publish import PublishReport
 from weir.trainer.rounds.group_selection import choose_groups
@@ -58,7 +59,7 @@ class Slot:
                 tried = self._may_be_left = True
                 self._trainer.run_round(wait=True, among=frozenset(groups))
                 self._may_be_left = False
-        except (TrainerError, OSError) as error:
+        except (TrainerError, StoreError, OSError) as error:
             is_fatal = isinstance(error, TrainerUsageError)
             return {"failure": f"{type(error).__name__}: {error}", "is_fatal": is_fatal}
         newest = self._newest()
@@ -71,7 +72,7 @@ class Slot:
         if not self._may_be_left:
             try:
                 self._trainer.load_ahead()
-            except (TrainerError, OSError) as error:
+            except (TrainerError, StoreError, OSError) as error:
                 return {"failure": f"{type(error).__name__}: {error}"}
         return {}
 
@@ -135,10 +136,9 @@ def main(config_path: Path | None, groups: int, least: int, max_staleness: int) 
     try:
         for line in sys.stdin:
             request = json.loads(line)
-            if request.get("load_ahead"):
-                reports.send({"loaded": slot.load_ahead()})
-                continue
-            reports.send({"end": slot.run(**request)})
+            with reports.beating():
+                answer = {"loaded": slot.load_ahead()} if request.get("load_ahead") else {"end": slot.run(**request)}
+            reports.send(answer)
     finally:
         trainer.close()
 
