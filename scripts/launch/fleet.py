@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from weir.engine.config import EngineConfig
 from weir.scripts.launch.errors import UsageError
-from weir.scripts.launch.placement import check_placement, num_gpus, of_engine, visible
+from weir.scripts.launch.placement import check_cores, check_placement, num_gpus, of_engine, visible
 from weir.scripts.launch.port_row import USUAL_ROW, row_length
 from weir.scripts.launch.ports import is_taken
 from weir.scripts.launch.servers import Server, free_ports_in_row
@@ -176,7 +176,11 @@ def engine_servers(settings: Settings, config: list[str], logs: Path) -> list[Se
 
 def _cores(settings: Settings, url: str) -> tuple[int, ...]:
     """The cores that the member with this engine is bound to."""
-    return next((member.cores for member in settings.cluster.members if (member.url or "").rstrip("/") == url), ())
+    for member in settings.cluster.members:
+        if (member.url or "").rstrip("/") == url:
+            check_cores(member.name, member.cores)
+            return member.cores
+    return ()
 
 
 def _first_version(model: Path, engine: EngineConfig) -> str:

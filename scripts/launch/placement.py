@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
@@ -97,6 +98,16 @@ def check_placement(config: PlacementConfig, num_engines: int, there: int | None
         raise UsageError(
             f"placement.serve has {len(config.serve)} GPUs for engine.count = {num_engines} engines: give each the "
             "same number, at least one"
+        )
+
+
+def check_cores(member: str, cores: Sequence[int]) -> None:
+    """Raise `UsageError` where this machine lacks cores that a member of the cluster is bound to."""
+    there = os.cpu_count() or 1
+    if missing := [core for core in cores if not 0 <= core < there]:
+        raise UsageError(
+            f"cluster.members: {member} is bound to the cores {list(cores)}, and this machine has 0 to {there - 1}: "
+            f"name others than {', '.join(map(str, missing))}, or leave cores unset"
         )
 
 

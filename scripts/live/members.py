@@ -6,6 +6,7 @@ from weir.cluster.config import ClusterConfig, ClusterMember
 from weir.cluster.policies.placement import trainers
 from weir.cluster.state import Member, Settings, State, Tag
 from weir.scripts.launch.errors import UsageError
+from weir.scripts.launch.placement import check_cores
 from weir.store.catalog.cluster.members import MemberRow
 from weir.trainer.settings.config import TrainerConfig
 
@@ -85,6 +86,8 @@ def check_members(members: dict[str, ClusterMember], config: ClusterConfig, trai
             "the next, and so sends from the version's folder: remove by_ranks, or run `weir round --loop` beside "
             "`weir run --continuous`"
         )
+    for name, member in members.items():
+        check_cores(name, member.cores)
     both = [name for name, member in members.items() if len(member.tags) > 1]
     if both and level != "tokens":
         raise UsageError(

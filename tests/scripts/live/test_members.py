@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from weir.cluster.config import ClusterConfig
 from weir.scripts.launch.errors import UsageError
 from weir.scripts.live.members import check_members, members_of
+from weir.scripts.live.metrics import ClusterMetrics
 from weir.trainer.settings.config import TrainerConfig
 
 ENGINES = {"engine_urls": ["http://127.0.0.1:1", "http://127.0.0.1:2"], "router_url": "http://127.0.0.1:3"}
@@ -46,6 +49,20 @@ def test_members_that_hand_calls_over_need_recorded_tokens() -> None:
 def test_a_hold_that_every_engine_would_break_is_refused() -> None:
     with pytest.raises(UsageError, match=r"cluster\.max_hold_s = 1"):
         check({"max_hold_s": 1.0, "policy": "sync_colocated"})
+
+
+def test_cores_that_the_machine_lacks_are_refused() -> None:
+    member = {"name": "both", "url": "http://127.0.0.1:1"}
+    check({"members": [member | {"cores": [0]}]})
+    with pytest.raises(UsageError, match=r"both is bound to the cores \[0, 4096\], .* name others than 4096"):
+        check({"members": [member | {"cores": [0, 4096]}]})
+
+
+def test_a_port_of_metrics_that_is_taken_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=rf"cluster\.metrics_port = {port} cannot be used"):
+            ClusterMetrics(port)
 
 
 def test_an_address_of_ray_without_ray_is_refused() -> None:
