@@ -307,9 +307,11 @@ class EngineWatch:
         newest = max(rows, key=lambda row: row.version, default=None)
         if newest is None or not self._left_out():
             return None
+        if self._gate.is_abandoned:
+            return newest
         is_served = any(probes[engine].version == str(newest.version) for engine in inside)  # others go on with it
         is_first = all(row.published_us is None for row in rows)
-        return newest if self._gate.is_abandoned or is_served or is_first else None
+        return newest if newest.published_us is None and (is_served or is_first) else None
 
     def _last_served(self, rows: Sequence[VersionRow]) -> str | None:
         """The version that was announced last, unless one was published since to engines out of rotation."""
