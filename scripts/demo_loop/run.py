@@ -91,6 +91,7 @@ class DemoResult:
     calls_spanning_versions: int
     seed: int
     algorithm: str
+    rounds_s: float = 0.0  # from the first group to the last round's end
     cpu_s: float = 0.0  # of all processes
     idle_share: float | None = None  # of members, under a controller
     idle: dict[str, float] = field(default_factory=dict)  # shares of all members' time, by cause
@@ -120,7 +121,9 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoResult:
         progress.say("Starting engines, the router and the proxy; the kernel-evaluation server runs already …")
         settings = start_servers(options, judge, servers)
         heldout_before = measure(heldout, settings, BEFORE, progress)
+        began = time.monotonic()
         rewards, live = (learn_live if options.controller else learn)(settings, options, progress)
+        rounds_s = time.monotonic() - began
         heldout_after = measure(heldout, settings, AFTER, progress)
     progress.begin(REPORT)
     reward_first, reward_last = statistics.fmean(rewards[:WINDOW]), statistics.fmean(rewards[-WINDOW:])
@@ -131,6 +134,7 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoResult:
         heldout_before=heldout_before,
         heldout_after=heldout_after,
         seconds=time.monotonic() - started,
+        rounds_s=rounds_s,
         seed=options.seed,
         algorithm=options.algorithm,
         cpu_s=cpu_s(),

@@ -72,6 +72,7 @@ def test_the_figures_are_one_line_of_json_with_the_documented_keys() -> None:
             heldout_before=0.2,
             heldout_after=0.6,
             seconds=1.23456,
+            rounds_s=0.98765,
             versions=3,
             calls=4,
             calls_spanning_versions=1,
@@ -83,7 +84,7 @@ def test_the_figures_are_one_line_of_json_with_the_documented_keys() -> None:
     )
     assert {"reward_first", "reward_last", "heldout_before", "heldout_after", "seconds"} <= set(figures)
     assert {"versions", "calls", "calls_spanning_versions"} <= set(figures)
-    assert figures["seconds"] == 1.2346
+    assert (figures["seconds"], figures["rounds_s"]) == (1.2346, 0.9877)
     assert (figures["idle"], figures["overlapped_s"]) == ({"switch": 0.1235}, {"judging": 7.6543})
 
 
