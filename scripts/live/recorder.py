@@ -1,6 +1,6 @@
 """Writes what members do to the catalog, in the order in which it happens, beside the controller's event loop.
 
-A catalog that is out, or whose disk is full, is tried again: nothing is left out, and the run goes on meanwhile.
+A catalog that is out, or whose disk is full, is tried again: nothing is left out, and the run continues meanwhile.
 """
 
 from __future__ import annotations
