@@ -73,7 +73,7 @@ def second_opinion(
                 play = Play(0, arena.spec, marks=False)
                 player.request(play, Played, "replay", limits.call_timeout_s * _TIMEOUT_FACTOR, arena.fd)
         except FaultDetected as error:
-            if error.fault not in (Fault.UNSUPPORTED, Fault.TIMEOUT):
+            if error.fault not in (Fault.UNSUPPORTED, Fault.TIMEOUT, Fault.OUT_OF_MEMORY):
                 raise
             return f"no opinion: {error.message}"
         outputs = [out.to(wanted.device) for out, wanted in zip(arena.take_outputs(), expected.outputs, strict=True)]

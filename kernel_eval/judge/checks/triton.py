@@ -20,6 +20,7 @@ import torch
 from weir.kernel_eval.ipc.forkserver import Leases
 from weir.kernel_eval.ipc.job import Job
 from weir.kernel_eval.ipc.messages import KernelIr, Recorded
+from weir.kernel_eval.ipc.tensor_arena import tensors_among
 from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.checks.answer_spread import MIN_DRAWS, AnswerSpread, check_told
@@ -46,6 +47,7 @@ from weir.kernel_eval.timing.roofline import Speed
 
 _MORE_DRAWS = 12  # where the answers of all trials were the same, which happens to maxima of integers
 _SPREAD = (Draw.DECLARED, Draw.MIXED, Draw.WIDE)
+_ROOM = 8  # times the size of a task's inputs
 _MAX_ATTEMPTS = 16  # with other configurations of autotuned kernels
 
 
@@ -107,6 +109,7 @@ class _Attempt:
         if job.limits.gpu is not None:
             self._device = DeviceBuild(leases, self._limits, deadline, frozenset(job.relaxed_rules))
         self._of_form: dict[Any, list[Recorded]] = {}
+        self._own_form: Any = None  # of the task's own inputs
         self._second: SecondRecording | None = None
         self._spread = AnswerSpread()
         self._far: Subject | None = None  # with parameters beyond the bounds that the task sets
@@ -126,6 +129,8 @@ class _Attempt:
         return None
 
     def _judge(self) -> None:
+        if self._device is not None:
+            self._host = _with_room(self._host, self._reference)
         recording = Recording(
             self._host,
             self._leases,
@@ -155,16 +160,21 @@ class _Attempt:
                 left.leave()
 
     def _finish_on_gpu(self, trials: PlayedTrials, own: Subject) -> None:
-        """Time what was tried, and ask a CPU for its opinion, if the job asks for them. Raises as `_judge`."""
-        job, (first, *_) = self._job, self.records
+        """Time what was tried, and ask a CPU for its opinion, if the job asks for them. Raises as `_judge`.
+
+        That is the last record of a call with the task's own form: those after the first were tried on other draws.
+        """
+        job = self._job
+        recorded = self._of_form[self._own_form][-1]
         if self._second is not None:
             self._second.end()
         if job.num_perf_trials:
-            check = SpeedCheck(job, self._reference, own.model, own.state, trials.player, record=0)
-            self.speed = check.run(len(first.trace.steps))
+            number = self.records.index(recorded)
+            check = SpeedCheck(job, self._reference, own.model, own.state, trials.player, number)
+            self.speed = check.run(len(recorded.trace.steps))
         if job.cross_checks:
-            lease, subject = self._leases.recorder, own
-            self.details["cross_check"] = second_opinion(job, lease, self._deadline, self._reference, subject, first)
+            lease = self._leases.recorder
+            self.details["cross_check"] = second_opinion(job, lease, self._deadline, self._reference, own, recorded)
 
     def _chosen(self, trials: PlayedTrials) -> list[KernelIr]:
         """The configurations of autotuned kernels that a GPU was the fastest with."""
@@ -282,7 +292,9 @@ class _Attempt:
 
     def _recorded(self, recording: Recording, subject: Subject, inputs: list[Any], trial: int) -> Recorded:
         """The record of a trial's call. For a GPU, whose inputs may be large, two calls of each form are recorded."""
-        known = self._of_form.setdefault(form_of(inputs), [])
+        form = form_of(inputs)
+        self._own_form = form if trial == 0 else self._own_form
+        known = self._of_form.setdefault(form, [])
         if self._device is not None and len(known) > 1:
             return known[-1]
         stood_in = stand_ins(inputs, self._reference, derive_seed(self._job.secret, "stand-ins", trial))
@@ -376,6 +388,13 @@ class _Attempt:
 def on_host(job: Job) -> Job:
     """The job as processes have it that use no GPU."""
     return msgspec.structs.replace(job, limits=msgspec.structs.replace(job.limits, gpu=None))
+
+
+def _with_room(job: Job, reference: Reference) -> Job:
+    """The job with memory for recorders of calls whose tensors are as large as those of tasks for GPUs."""
+    size = sum(tensor.nbytes for tensor in tensors_among(reference.inputs(0)))
+    limits = msgspec.structs.replace(job.limits, memory_bytes=job.limits.memory_bytes + _ROOM * size)
+    return msgspec.structs.replace(job, limits=limits)
 
 
 def _refused_configuration(tree: ast.Module, error: EvaluationError | None) -> str | None:

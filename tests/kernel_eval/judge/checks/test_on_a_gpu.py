@@ -25,7 +25,7 @@ from weir.kernel_eval.ipc.forkserver import AskRunDelay, End, Exited, Lease, Lea
 from weir.kernel_eval.ipc.framing import ChannelClosed, receive, send
 from weir.kernel_eval.ipc.job import Job
 from weir.kernel_eval.ipc.messages import KernelIr
-from weir.kernel_eval.judge.checks import proof
+from weir.kernel_eval.judge.checks import proof, triton
 from weir.kernel_eval.judge.checks.device_build import DeviceBuild
 from weir.kernel_eval.judge.checks.outcome import CheckOutcome
 from weir.kernel_eval.judge.checks.triton import TritonCheck
@@ -154,7 +154,7 @@ def zygotes() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield controls[0], controls[1]
 
 
-def judged(zygotes: tuple[socket.socket, socket.socket], source: str, **more: Any) -> CheckOutcome:
+def judged(zygotes: tuple[socket.socket, socket.socket], source: str, num_perf: int = 0, **more: Any) -> CheckOutcome:
     compilers, programs = zygotes
     leases = [PlayersHere().lease]
     for control in (compilers, compilers, compilers, programs):
@@ -169,7 +169,7 @@ def judged(zygotes: tuple[socket.socket, socket.socket], source: str, **more: An
         candidate_src=source,
         secret=b"secret",
         num_correct_trials=2,
-        num_perf_trials=0,
+        num_perf_trials=num_perf,
         limits=limits,
         **more,
     )
@@ -197,6 +197,27 @@ def test_wrong_answers_are_found_and_launches_refused_that_no_device_makes(zygot
     assert wrong.fault is Fault.OUTPUT_MISMATCH, wrong
     refused = judged(zygotes, candidate(PLAIN, "num_warps=4", "num_warps=64"))
     assert refused.fault is Fault.LAUNCH_FAILURE and "2048 threads" in refused.message, refused
+
+
+@pytest.mark.usefixtures("device")
+def test_what_is_timed_is_a_record_that_was_tried_on_hard_draws(zygotes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call, which is tried on the task's own draw alone, may be another one than those that follow."""
+    timed: list[int] = []
+
+    class Check:
+        def __init__(self, *given: Any) -> None:
+            timed.append(given[-1])
+
+        def run(self, num_steps: int) -> None:
+            del num_steps
+
+    monkeypatch.setattr(triton, "SpeedCheck", Check)
+    changes = "calls = iter((4, 8, 8, 8, 8))\n\nclass ModelNew"
+    source = candidate(PLAIN, "num_warps=4", "num_warps=next(calls)").replace("class ModelNew", changes)
+    outcome = judged(zygotes, source, num_perf=1)
+    assert outcome.fault is None, outcome
+    assert [kernel["num_warps"] for kernel in outcome.details["compile"]["kernels"]] == [4, 8]
+    assert timed == [1]
 
 
 @pytest.mark.gpu
