@@ -84,7 +84,9 @@ class CandidateProcess:
                 torch.cuda.synchronize()  # raises kernels' errors, and completes writes that the judge reads
         except BaseException as error:  # a candidate may raise anything, SystemExit too
             reply = describe(error, phase)
-            if self._on_gpu and reply.cuda_error is None:
+            if not self._on_gpu:  # a code of CUDA's says there that the process has no device
+                reply = msgspec.structs.replace(reply, cuda_error=None)
+            elif reply.cuda_error is None:
                 reply = msgspec.structs.replace(reply, cuda_error=_error_of_device())
         sys.stdout.flush()
         sys.stderr.flush()
