@@ -19,7 +19,8 @@ from weir.proxy.conversation.digests import Digest, extend
 
 _SHORTEST = 1024  # bytes; parsing a shorter history is faster than finding it
 _LIMIT = 2048  # heads by which beginnings are found
-_ALIKE = 4  # beginnings with the same bytes up to the same power of two: mostly turns of one conversation
+_ALIKE = 16  # beginnings with the same bytes up to the same power of two: turns of a conversation, or of a whole group
+_END = 32  # bytes at the end of a beginning, which are compared before it is hashed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,7 @@ class Beginning:
 
     num_bytes: int  # of their JSON, from the opening bracket to the end of the last message
     name: bytes  # digest of those bytes
+    end: bytes  # the last of them
     num_messages: int
     num_characters: int
     digests: list[Digest]
@@ -45,8 +47,10 @@ class Beginnings:
         view = memoryview(raw)
         for size in _powers_below(len(raw)):
             for one in reversed(self._by_head.get(_name(view[:size]), ())):
-                same = one.num_bytes < len(raw) and one.digests[0] == root and _name(view[: one.num_bytes]) == one.name
-                if same and raw[one.num_bytes :].lstrip(b" \t\r\n")[:1] == b",":
+                length = one.num_bytes
+                same_end = length < len(raw) and view[length - len(one.end) : length] == one.end
+                same = same_end and one.digests[0] == root and _name(view[:length]) == one.name
+                if same and raw[length:].lstrip(b" \t\r\n")[:1] == b",":
                     return one
         return None
 
@@ -64,13 +68,14 @@ class Beginnings:
         beginning = Beginning(
             num_bytes=num_bytes,
             name=_name(inside),
+            end=bytes(inside[-_END:]),
             num_messages=len(digests) - 1,
             num_characters=num_characters,
             digests=digests,
             images=images,
         )
-        alike.append(beginning)
-        del alike[:-_ALIKE]
+        others = [one for one in alike if (one.name, one.digests[0]) != (beginning.name, digests[0])]
+        alike[:] = [*others[1 - _ALIKE :], beginning]
 
 
 class History(Sequence[Message]):

@@ -290,6 +290,20 @@ def test_only_the_same_bytes_behind_the_same_tools_are_a_known_beginning() -> No
         assert request.digests == parse(data).digests
 
 
+def test_sessions_of_a_group_find_their_own_beginnings_behind_the_prompt_that_they_share() -> None:
+    beginnings = Beginnings()
+    task = {"role": "system", "content": "task " * 1000}
+    histories = [[task, {"role": "user", "content": f"session {number}"}] for number in range(8)]
+    for turn in range(4):
+        for number, messages in enumerate(histories):
+            data = json.dumps({"model": "weir", "messages": messages}).encode()
+            for _ in range(3):  # sent again, it takes the place of no other
+                request = chat_request.parse(data, beginnings)
+            assert isinstance(request.messages, History) is (turn > 0)
+            assert request.digests == parse(data).digests
+            messages += [{"role": "assistant", "content": f"{number}.{turn}"}, {"role": "user", "content": "on"}]
+
+
 def test_what_is_wrong_in_a_new_message_is_named_by_its_place_in_the_whole() -> None:
     beginnings = Beginnings()
     chat_request.parse(turns(4), beginnings)
