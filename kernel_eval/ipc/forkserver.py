@@ -275,7 +275,7 @@ def _kill_group(pid: int) -> None:
 class Leases(NamedTuple):
     """The leases of one evaluation; they travel with its `Job`, in this order. Each allows one child at a time."""
 
-    worker: socket.socket  # of a player without a GPU, of workers on one
+    worker: socket.socket  # of a player; of native code on a GPU, of its worker before
     recorder: socket.socket
     second_recorder: socket.socket
     compiler: socket.socket

@@ -27,7 +27,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     torch_operators: tuple[str, ...] | None = ()  # that may compute beside kernels; None: all
     reward_compiled: bool = False  # reward CUDA C++ that compiles and cannot be run on this machine
     recompiles: bool = False  # without a GPU: compile the kernels again, from extracted source alone
-    cross_checks: bool = False  # on a GPU: have a CPU play the IR of the proof's kernels
+    cross_checks: bool = False  # on a GPU: have a CPU play the IR of the record, too
     preferred_gpu: int | None = None
     baseline_us: float | None = None  # the reference's time on this GPU, if it has been measured
 

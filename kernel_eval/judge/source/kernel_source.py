@@ -1,10 +1,10 @@
 """Extracts a candidate's kernels from its source, and checks that they are written in Triton's language.
 
-For the proof on a GPU, whose process imports what `extract` returns. A kernel counts only if it keeps to the language
-that the compiler knows: its own names, those of `triton.language` and `math`, other kernels, and constants; and the
-attributes that tensors and dtypes have there. Invariant: importing and launching that source runs no code of the
-candidate but kernels that passed this check, which is made of the text as it is written down, too. Without a GPU only
-a recompiler gets it. Pure; no torch, no triton.
+For the recompiler of finalists, which imports what `extract` returns; nothing that judges or is timed does. A kernel
+counts only if it keeps to the language that the compiler knows: its own names, those of `triton.language` and `math`,
+other kernels, and constants; and the attributes that tensors and dtypes have there. Invariant: importing and launching
+that source runs no code of the candidate but kernels that passed this check, which is made of the text as it is written
+down, too. Pure; no torch, no triton.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compiles the kernels of a correct answer again, from its source alone, to find processes that sent something else.
 
 Recorders run the candidate, which may patch the front end in both of them alike. The kernels are taken from the source
-as text, as for the proof on a GPU, and compiled in a process that has seen nothing else of the candidate. A kernel that
+as text, and compiled in a process that has seen nothing else of the candidate. A kernel that
 cannot be taken out so (one in a closure) is no fault: then nothing is shown, and the result says why.
 """
 
