@@ -112,12 +112,16 @@ class Learner(RoundSteps):
         own = TokenStats()
         parts = self.ranks.share(micro_batches(samples, self.config.token_budget, self.layout))
         with balanced(self.model, parts, self.layout, self.device, self.ranks) as balance_loss:
+            before: Callable[[], TokenStats] | None = None  # of the micro-batch before: a GPU need not wait for them
             for part, counts in parts:
                 weights = [weight_of[sample.call_id] if counts else 0.0 for sample in part]
-                part_stats = self._backward(part, weights, fresh_version, counts)
-                if counts:
-                    own.add(part_stats)
+                read = self._backward(part, weights, fresh_version, counts)
+                if before is not None:
+                    own.add(before())
+                before = read if counts else None
                 on_tokens(sum(len(sample.output_ids) for sample in part))
+            if before is not None:
+                own.add(before())
         stats = TokenStats()
         for of_share in self.ranks.gather_shares(own):
             stats.add(of_share)
@@ -236,13 +240,13 @@ class Learner(RoundSteps):
 
     def _backward(
         self, samples: Sequence[Sample], weights: Sequence[float], fresh_version: int, counts: bool
-    ) -> TokenStats:
+    ) -> Callable[[], TokenStats]:
         batch = lay_out(samples, self.layout, self.device, counts=counts)
         lengths = [len(sample.output_ids) for sample in samples]
         predicted = self.model(batch, self._repeated([sample.temperature for sample in samples], lengths))
-        loss, stats = self._loss_of(samples, predicted, weights, fresh_version, computed_tokens=batch.num_tokens)
+        loss, read = self._loss_of(samples, predicted, weights, fresh_version, computed_tokens=batch.num_tokens)
         loss.backward()  # type: ignore[no-untyped-call]
-        return stats
+        return read
 
     def _load_state(self, folder: Path) -> None:
         """Load the folder's state, if it has any, whichever number of processes wrote it."""

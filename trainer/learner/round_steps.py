@@ -220,13 +220,15 @@ class RoundSteps(ABC):
         fresh_version: int,
         *,
         computed_tokens: int,
-    ) -> tuple[torch.Tensor, TokenStats]:
-        """The loss of a micro-batch, to differentiate, and its statistics.
+    ) -> tuple[torch.Tensor, Callable[[], TokenStats]]:
+        """The loss of a micro-batch, to differentiate, and what reads its statistics.
 
-        `predicted` holds the samples' N targets, `weights` the weight of each sample's tokens in the step.
+        `predicted` holds the samples' N targets, `weights` the weight of each sample's tokens in the step. Statistics
+        are numbers, for which a device must have computed all that it was asked for: read them once the backward pass
+        was, too.
         """
         lengths = [len(sample.output_ids) for sample in samples]
-        versions = torch.from_numpy(np.concatenate([sample.versions for sample in samples])).to(self.device)
+        versions = torch.from_numpy(np.concatenate([sample.versions for sample in samples]))
         tokens = SampledTokens(
             logprobs=predicted.logprobs,
             entropy=predicted.entropy if self.config.entropy_coef > 0 else predicted.entropy.detach(),
@@ -234,27 +236,33 @@ class RoundSteps(ABC):
             recomputed=self._recomputed(samples),
             reference=self._scored(self._reference_logprobs, samples),
             advantages=self._flat([self._credit[sample.call_id].advantages for sample in samples]),
-            staleness=fresh_version - versions.long(),
+            staleness=fresh_version - versions.long().to(self.device, non_blocking=True),
             sequences=Sequences.of(lengths, self.device),
             off_policy=self._off_policy_targets(samples, lengths),
         )
         objectives = objective(tokens, self._steered_config)
         weighted = objectives.losses.loss * self._repeated(weights, lengths)
-        stats = TokenStats.of(
-            tokens,
-            objectives,
-            weighted.detach(),
-            is_fresh=(tokens.staleness == 0) & self._is_published,
-            sample_tokens=sum(len(sample.prompt_ids) + n for sample, n in zip(samples, lengths, strict=True)),
-            computed_tokens=computed_tokens,
-            outside=sum(self._off_policy.outside.get(sample.call_id, 0) for sample in samples)
-            if self._off_policy is not None
-            else 0,
-            bounds=(self.config.off_policy.low, self.config.off_policy.high),
-        )
-        if self._keeps_tokens:
-            stats.traces = traces_of(samples, tokens, objectives)
-        return weighted.sum(), stats
+        is_fresh = (tokens.staleness == 0) & self._is_published
+        keeps_tokens = self._keeps_tokens
+
+        def read() -> TokenStats:
+            stats = TokenStats.of(
+                tokens,
+                objectives,
+                weighted.detach(),
+                is_fresh=is_fresh,
+                sample_tokens=sum(len(sample.prompt_ids) + n for sample, n in zip(samples, lengths, strict=True)),
+                computed_tokens=computed_tokens,
+                outside=sum(self._off_policy.outside.get(sample.call_id, 0) for sample in samples)
+                if self._off_policy is not None
+                else 0,
+                bounds=(self.config.off_policy.low, self.config.off_policy.high),
+            )
+            if keeps_tokens:
+                stats.traces = traces_of(samples, tokens, objectives)
+            return stats
+
+        return weighted.sum(), read
 
     @property
     def _is_published(self) -> bool:
@@ -295,7 +303,9 @@ class RoundSteps(ABC):
         return self._flat([np.full(n, value, dtype=np.float32) for value, n in zip(values, lengths, strict=True)])
 
     def _flat(self, arrays: Sequence[np.ndarray[tuple[int], np.dtype[Any]]]) -> torch.Tensor:
-        return torch.from_numpy(np.concatenate(arrays).astype(np.float32, copy=False)).to(self.device)
+        return torch.from_numpy(np.concatenate(arrays).astype(np.float32, copy=False)).to(
+            self.device, non_blocking=True
+        )
 
 
 def _exceeded(step: StepStats, config: TrainerConfig) -> str | None:

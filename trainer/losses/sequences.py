@@ -23,7 +23,8 @@ class Sequences:
         """Sequences of these lengths. Raises `ValueError` for one without tokens."""
         if any(length < 1 for length in lengths):
             raise ValueError(f"a sequence has at least one target, got lengths {list(lengths)}")
-        return cls(lengths=torch.tensor(list(lengths), dtype=torch.int64, device=device))
+        known = torch.tensor(list(lengths), dtype=torch.int64)
+        return cls(lengths=known if device is None else known.to(device, non_blocking=True))
 
     def total(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over each sequence: (N,) to (B,)."""

@@ -148,22 +148,22 @@ class MegatronLearner(RoundSteps):
         """As `RoundSteps.accumulate`; gradients are summed over ranks by the stepper."""
         weight_of = self._weights(samples, self.config.loss_mean)
 
-        def loss_of(output: RowOutput[Sample]) -> tuple[torch.Tensor, TokenStats | None]:
+        def loss_of(output: RowOutput[Sample]) -> tuple[torch.Tensor, Callable[[], TokenStats] | None]:
             weights = [weight_of[sample.call_id] if output.counts else 0.0 for sample in output.sequences]
             predicted = self.passes.logprobs(output, self._temperatures(output.sequences))
-            loss, stats = self._loss_of(
+            loss, read = self._loss_of(
                 output.sequences, predicted, weights, fresh_version, computed_tokens=output.row.num_tokens
             )
             on_tokens(sum(len(sample.output_ids) for sample in output.sequences))
-            return loss, stats if output.counts else None
+            return loss, read if output.counts else None
 
         parts = self._shared(samples)
         with self._balanced(parts) as balance_loss:
             found = self.passes.run(parts, loss_of, backward=True)
         own = TokenStats()
-        for part in found:
-            if part is not None:
-                own.add(part)
+        for read in found:
+            if read is not None:
+                own.add(read())
         stats = TokenStats()
         for of_copy in self.ranks.gather(own):
             stats.add(of_copy)

@@ -137,4 +137,4 @@ def _padded(inputs: Sequence[TokenIds]) -> Laid:
 
 
 def _tensor(values: npt.NDArray[np.generic], device: torch.device) -> torch.Tensor:
-    return torch.from_numpy(np.array(values, dtype=np.int64)).to(device)
+    return torch.from_numpy(np.array(values, dtype=np.int64)).to(device, non_blocking=True)  # waits for no pass before

@@ -35,6 +35,7 @@ def test_compiled_layers_compute_the_same_for_any_number_of_tokens(tiny_model_di
     compiled = load_model(tiny_model_dir, torch.device("cpu"), **how)  # type: ignore[arg-type]
     compiled.compile_layers("eager")  # torch's reading of the layers, without the minute that inductor takes on a CPU
     _compare(model, compiled, _samples(2, 5))
+    _compare(model, compiled, _samples(2, 7))  # torch 2.11 reads sizes as fixed, until there is a second one
     assert counters["graph_break"], "attention was compiled, whose segments differ each time"
     graphs = counters["stats"]["unique_graphs"]
     _compare(model, compiled, _samples(3, 9))

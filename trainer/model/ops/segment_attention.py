@@ -94,11 +94,11 @@ class SegmentRow:
             in_order = torch.equal(keys, torch.arange(starts[-1]))
             self._packed.append(
                 Packed(
-                    query_ends=as_ends[0].to(device),
-                    key_ends=as_ends[1].to(device),
+                    query_ends=as_ends[0].to(device, non_blocking=True),
+                    key_ends=as_ends[1].to(device, non_blocking=True),
                     most_queries=max(queries),
                     most_keys=max(counts),
-                    keys=None if in_order else keys.to(device),
+                    keys=None if in_order else keys.to(device, non_blocking=True),
                 )
             )
         return self._packed[0]

@@ -114,15 +114,16 @@ def _fused_backward(saved: Any, of_logprobs: torch.Tensor | None, of_entropy: to
             None if of_entropy is None else of_entropy[rows],
         )
         of_hidden[rows] = of_logits @ weight
-        of_weight += product(of_logits.T, hidden[rows])
+        add_product(of_weight, of_logits.T, hidden[rows])
     return of_hidden, of_weight.to(weight.dtype), None, None, None
 
 
-def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """The product of two matrices in half precision, in float32, in which it is summed."""
+def add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
+    """Add the product of two matrices in half precision to a float32 matrix, not rounded in between."""
     if left.is_cuda:
-        return torch.mm(left, right, out_dtype=torch.float32)  # not rounded in between; CPUs have no such kernel
-    return (left @ right).float()
+        torch.addmm(total, left, right, out_dtype=torch.float32, out=total)  # CPUs have no such kernel
+    else:
+        total += left.float() @ right.float()
 
 
 @torch.compile
