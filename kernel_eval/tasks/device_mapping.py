@@ -6,6 +6,7 @@ true and `x.device` is a CUDA device, since candidates assert that. `stub_driver
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -74,6 +75,18 @@ def moved(value: Any, device: str) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(moved(item, device) for item in value)
     return value
+
+
+def is_accepted_by_a_cpu(model: torch.nn.Module, inputs: list[Any]) -> bool:
+    """Whether the model computes something of these inputs on a CPU: a GPU divides by zero without an error."""
+    if not any(isinstance(value, torch.Tensor) and _is_cuda(value) for value in inputs):
+        return True
+    try:
+        with torch.device("cpu"), torch.no_grad():
+            copy.deepcopy(model).cpu()(*moved(inputs, "cpu"))
+    except Exception:  # of a task's own code; the draw is left out
+        return False
+    return True
 
 
 def take_values(model: torch.nn.Module, other: torch.nn.Module) -> None:

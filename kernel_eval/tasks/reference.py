@@ -26,7 +26,7 @@ from weir.kernel_eval.tasks.answers import (
     specials,
 )
 from weir.kernel_eval.tasks.decisions import Decisions, Outcome
-from weir.kernel_eval.tasks.device_mapping import CpuForCuda, moved, take_values
+from weir.kernel_eval.tasks.device_mapping import CpuForCuda, is_accepted_by_a_cpu, moved, take_values
 from weir.kernel_eval.tasks.edge_points import PointwiseWatch
 from weir.kernel_eval.tasks.errors import InvalidReference, OutOfMemory, UnsupportedReference, described
 from weir.kernel_eval.tasks.hardener import ROUNDINGS, Hardener
@@ -150,7 +150,7 @@ class Reference:
         for attempt in self._attempts(model, variant):
             try:
                 inputs = self._varied(seed, attempt)
-                if attempt.draw is Draw.BEYOND and not self._needs_huge(model, inputs):
+                if attempt.draw is Draw.BEYOND and not self._takes_huge(model, inputs):
                     continue
                 expected = self.expected(model, inputs)
                 if attempt.draw is Draw.POINTS and self._hardener.wavers(model, inputs, expected):
@@ -305,6 +305,9 @@ class Reference:
             zeros = (-0.0,) if num_floating(inputs) == 1 else ()  # of two inputs, some functions ask for its sign
             numbers = (*sorted(self._pointwise.numbers), *zeros)
         return redrawn(inputs, variant.draw, integers, numbers)
+
+    def _takes_huge(self, model: Any, inputs: list[Any]) -> bool:
+        return self._needs_huge(model, inputs) and is_accepted_by_a_cpu(model, inputs)
 
     def _needs_huge(self, model: Any, inputs: list[Any]) -> bool:
         """Whether huge values belong to what a task asks for.

@@ -96,11 +96,12 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]
         **_: Any,
     ) -> torch.Tensor:
         """(t, heads, d) of this rank's tokens to (t, 1, heads · d), with values of d numbers."""
+        assert attention_mask is None
         key, value = (self._whole(tensor, packed_seq_params) for tensor in (key, value))
-        heads = (tensor.transpose(0, 1)[None] for tensor in (query, key, value))
-        found, _ = segment_attention(
-            self, *heads, attention_mask, segments=packed_seq_params.segments, scaling=self.scale
-        )
+        heads, keys, values = (tensor.transpose(0, 1)[None] for tensor in (query, key, value))
+        found = segment_attention(
+            self, heads, keys, values, None, segments=packed_seq_params.segments, scaling=self.scale
+        )[0]
         return found.reshape(query.shape[0], 1, -1)
 
     def _whole(self, tensor: torch.Tensor, row: RowParams) -> torch.Tensor:

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 
 from weir.kernel_eval.sandbox import containment
 from weir.kernel_eval.sandbox.levels import SandboxLevel
+from weir.kernel_eval.tasks import device_mapping
+from weir.kernel_eval.tasks.device_mapping import is_accepted_by_a_cpu
 
 TASK = """
 import ctypes, os, sys, threading, time
@@ -91,3 +94,17 @@ for folder in ("/dev/shm", "/scratch", "/tmp"):
     contained_server.http.post("/tasks/check", json={"reference_src": task(top=top)})
     found = contained_server.http.post("/tasks/check", json={"reference_src": task(top=seen)}).json()
     assert found["message"] == "import of the task raised ValueError: []"
+
+
+def test_a_draw_that_only_a_gpu_accepts_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU divides integers by zero without an error, and to other numbers in each program."""
+
+    class Divides(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x // y
+
+    ones, zeros = torch.ones(3, dtype=torch.int64), torch.zeros(3, dtype=torch.int64)
+    assert is_accepted_by_a_cpu(Divides(), [ones, zeros])  # where the task's own code runs on a CPU anyway
+    monkeypatch.setattr(device_mapping, "_is_cuda", lambda _: True)
+    assert is_accepted_by_a_cpu(Divides(), [ones, ones])
+    assert not is_accepted_by_a_cpu(Divides(), [ones, zeros])

@@ -57,9 +57,12 @@ class Packed:
     keys: torch.Tensor | None  # (number of keys,) which of the row's tokens they are; None: all of them, in order
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SegmentRow:
-    """The segments of a row of T tokens, in order, and the pieces of it that are computed here: all, or a rank's."""
+    """The segments of a row of T tokens, in order, and the pieces of it that are computed here: all, or a rank's.
+
+    Not frozen, as torch.compile of torch 2.11 reads every field of a frozen one, and compiles layers for each row anew.
+    """
 
     lengths: list[int]
     paths: list[list[int]]  # for each segment, the indices from its root to itself
@@ -115,7 +118,6 @@ class SegmentRow:
         return found
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # as a row's segments are lists, which differ each time
 def segment_attention(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -227,4 +229,5 @@ def can_pack(model: Any) -> bool:
     return bool(getattr(model, "_supports_attention_backend", False)) and PACKABLE_LAYERS.issuperset(kinds)
 
 
-AttentionInterface.register(ATTENTION, segment_attention)
+# Never compiled: a row's segments are lists, which differ each time.
+AttentionInterface.register(ATTENTION, torch.compiler.disable(segment_attention))  # type: ignore[no-untyped-call]
