@@ -9,8 +9,9 @@ import torch
 
 from weir.kernel_eval.tasks.answers import far_apart, is_integer, largest, num_floating
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
-from weir.kernel_eval.tasks.hardening import Found, Step, find, steps, steps_across
+from weir.kernel_eval.tasks.hardening import Step, steps, steps_across
 from weir.kernel_eval.tasks.input_variants import Draw
+from weir.kernel_eval.tasks.watched.found import Found, find
 
 if TYPE_CHECKING:
     from weir.kernel_eval.tasks.reference import Expected, Reference
@@ -43,7 +44,13 @@ class Hardener:
         if self._found is None:
             reference = self._reference
             own = reference.integers(None)
-            self._found = find(self._source, lambda given: reference.expected(model, given), reference.inputs, own)
+            self._found = find(
+                self._source,
+                lambda given: reference.expected(model, given),
+                lambda given: reference.outputs(model, given),
+                reference.inputs,
+                own,
+            )
         return self._found
 
     def harden(

@@ -3,155 +3,58 @@
 A draw is for all inputs at once, so that one input that must be positive would make all others positive too; draws are
 of usual scales, and hold no row of zeros. Each step here changes one thing. A step that the task refuses (an error, an
 answer that cannot be compared) is not tried again. Which steps there are follows from the inputs, and from what the
-task's operators do with them (`decisions.py`, `integer_draws.py`).
+task's operators do with them (`found.py`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 
 from weir.kernel_eval.tasks.constant_inputs import is_constant, replacements
-from weir.kernel_eval.tasks.decisions import Decisions, Outcome
 from weir.kernel_eval.tasks.equal_values import (
-    in_order_of,
     with_even_rows,
     with_extremes_again,
     with_repeats,
     with_values_of,
 )
-from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.input_draws import (
     has_few_values,
     is_drawn_as_integers,
     redrawn,
-    slices,
     sums_to_one,
-    unsliced,
 )
 from weir.kernel_eval.tasks.input_variants import Draw
 from weir.kernel_eval.tasks.integer_draws import (
-    Integers,
-    IntegerUse,
     above_zero,
     asked_for,
     even,
     lone,
     reordered,
+    shift_counts,
     widened,
     without_zeros,
 )
 from weir.kernel_eval.tasks.places import holding, some
 from weir.kernel_eval.tasks.rows import (
-    spare,
     with_one_sign,
     with_tiny_columns,
     with_tiny_rows,
     with_zero_columns,
     with_zero_rows,
 )
-from weir.kernel_eval.tasks.task_source import decides, harder_than_mixed
+from weir.kernel_eval.tasks.watched.changing import Change, changing, each_tensor, is_drawn, of_scale
+from weir.kernel_eval.tasks.watched.found import Found
 
 _SHARE = 16  # one of so many rows or elements is replaced
 _BY_INPUT = (Draw.HARD, Draw.MIXED, Draw.MILD, Draw.NORMAL)  # the hardest first
 _OF_ALL = frozenset({Draw.EDGES, Draw.POINTS, Draw.BEYOND, Draw.SPECIAL, Draw.NANS, Draw.INFINITE, Draw.HARD})
 _MOST_COMPARED = 4  # inputs, each with each other
 _ENDS = ((0, -1), (0,), (-1,))  # of rows of one value: the least, the largest, or both
-_HALF_RANGE = 1e3  # of what half precision holds, in the scales of values
-
-_Change = Callable[[torch.Tensor], torch.Tensor]
-
-
-class Found(NamedTuple):
-    """What is known of a task: where it decides otherwise, and how it uses integers.
-
-    scales: at which it decides otherwise than at usual ones · values: which it asks inputs for (`x == 7`) · integers:
-    what its draws show, by tensor · only_computes: it computes with them, and they say neither where something lies nor
-    how much of it there is · pointwise: it works value by value · ties: it may take any of equal values · asked:
-    integers that it compares its own with, or leaves out · adds: it adds at places that may repeat, stores at none ·
-    decides: it compares values · chooses: an operator gives positions · whole: its answer has integers, which a
-    rounding may change · matches: it asks which values are equal to others (`x == x.max()`).
-    """
-
-    scales: tuple[float, ...] = ()
-    values: tuple[float, ...] = ()
-    integers: tuple[Integers, ...] = ()
-    only_computes: bool = False
-    pointwise: bool = False
-    ties: bool = False
-    asked: tuple[int, ...] = ()
-    adds: bool = False
-    decides: bool = False
-    chooses: bool = False
-    whole: bool = False
-    matches: bool = False
-
-
-_SCALES = (1e5, 1e7, 1e9, 1e12, 1e18)
-
-
-def find(
-    source: str, run: Callable[[list[Any]], Any], draw: Callable[[int], list[Any]], seen: Sequence[Integers]
-) -> Found:
-    """What is known of a task. `run` calls its model, `draw` gives inputs of its own, `seen` their integers."""
-    ties = not harder_than_mixed(source)
-    scales, values = _decisions(run, draw) if decides(source) and not ties else ((), ())
-    use, own = IntegerUse(), draw(0)
-    if seen:
-        with contextlib.suppress(InvalidReference, UnsupportedReference), use:
-            run(own)
-    watched = Decisions()
-    with contextlib.suppress(InvalidReference, UnsupportedReference), watched:
-        run(own)
-    asked = watched.integers | (watched.ignored if "ignore_index" in source else set())
-    return Found(
-        scales,
-        tuple(sorted({*values, *watched.values})),
-        tuple(seen),
-        use.only_computes,
-        use.is_pointwise,
-        ties,
-        tuple(sorted(asked)),
-        watched.adds and not watched.stores,
-        decides(source),
-        watched.chooses,
-        matches=watched.matches,
-    )
-
-
-def _decisions(
-    run: Callable[[list[Any]], Any], draw: Callable[[int], list[Any]]
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    known: set[Outcome] = set()
-    values: set[float] = set()
-
-    def outcomes(inputs: list[Any]) -> set[Outcome]:
-        decisions = Decisions()
-        with contextlib.suppress(InvalidReference, UnsupportedReference), decisions:
-            run(inputs)
-        values.update(decisions.values)
-        return decisions.outcomes
-
-    for number, usual in enumerate((Draw.HARD, Draw.BEYOND, Draw.HARD, Draw.DECLARED)):
-        known |= outcomes(redrawn(draw(number), usual))
-    scales = []
-    for number, scale in enumerate(_SCALES):
-        if all((at, not way) in known for at, way in known):
-            break
-        inputs = draw(number)
-        for at, tensor in enumerate(_tensors(inputs)):
-            if _is_drawn(tensor):
-                inputs = _changing(at, _of_scale(scale))(inputs)
-        new = outcomes(inputs) - known
-        if new:
-            scales.append(scale)
-        known |= new
-    return tuple(scales), tuple(sorted(values))
 
 
 class Step(NamedTuple):
@@ -177,20 +80,20 @@ def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[
     yield from _of_few_masks(inputs, found)
     if drawn is Draw.SIGNED:
         return
-    for at, tensor in enumerate(_tensors(inputs)):
-        if not _is_drawn(tensor) or found.ties:
+    for at, tensor in enumerate(each_tensor(inputs)):
+        if not is_drawn(tensor) or found.ties:
             continue
         if _has_few_rows(tensor):  # of which a mixed draw has one
-            yield [Step(("tiny", at), _changing(at, with_tiny_rows), sensitive=found.whole, bounded=True)]
+            yield [Step(("tiny", at), changing(at, with_tiny_rows), sensitive=found.whole, bounded=True)]
         for dimension in range(tensor.dim() - 1):
             zeros = functools.partial(with_zero_columns, dimension=dimension)
-            yield [Step((f"zeros {dimension}", at), _changing(at, zeros), sensitive=found.whole)]
+            yield [Step((f"zeros {dimension}", at), changing(at, zeros), sensitive=found.whole)]
         for dimension in range(tensor.dim() - 1):
             signs = functools.partial(with_one_sign, dimension=dimension)
-            yield [Step((f"signs {dimension}", at), _changing(at, signs), sensitive=found.whole)]
+            yield [Step((f"signs {dimension}", at), changing(at, signs), sensitive=found.whole)]
         for dimension in range(tensor.dim() - 1):
             tiny = functools.partial(with_tiny_columns, dimension=dimension)
-            yield [Step((f"tiny {dimension}", at), _changing(at, tiny), sensitive=found.whole, bounded=True)]
+            yield [Step((f"tiny {dimension}", at), changing(at, tiny), sensitive=found.whole, bounded=True)]
 
 
 def steps(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
@@ -206,75 +109,83 @@ def steps(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
 
 
 def _of_constants(inputs: list[Any]) -> Iterator[list[Step]]:
-    for at, tensor in enumerate(_tensors(inputs)):
+    for at, tensor in enumerate(each_tensor(inputs)):
         if is_constant(tensor):
-            yield [Step((f"constant {name}", at), _changing(at, change)) for name, change in replacements(tensor)]
+            yield [Step((f"constant {name}", at), changing(at, change)) for name, change in replacements(tensor)]
     if any(isinstance(value, float) for value in inputs):
         yield [Step(("numbers", 0), _other_numbers)]
-    most_dimensions = max((tensor.dim() for tensor in _tensors(inputs)), default=0)
+    most_dimensions = max((tensor.dim() for tensor in each_tensor(inputs)), default=0)
     for at, value in enumerate(inputs):
         if type(value) is int and value > most_dimensions:  # a smaller one may name a dimension
             yield [Step((f"whole {more:+}", at), functools.partial(_other_whole, at, more)) for more in (1, -1)]
 
 
 def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
-    tensors = list(_tensors(inputs))
-    floating = [at for at, tensor in enumerate(tensors) if _is_drawn(tensor)]
+    tensors = list(each_tensor(inputs))
+    floating = [at for at, tensor in enumerate(tensors) if is_drawn(tensor)]
     if drawn not in _OF_ALL and len(floating) > 1:
         for at in floating:
             draws = [draw for draw in _BY_INPUT[found.ties or found.whole :] if draw is not drawn]
-            yield [Step((draw.value, at), _changing(at, _redrawn(draw))) for draw in draws]
+            yield [Step((draw.value, at), changing(at, _redrawn(draw))) for draw in draws]
     for at in floating:
         if found.ties:  # which may be of no account, if values are chosen and not positions
-            yield [Step(("repeats", at), _changing(at, with_repeats), sensitive=True)]
+            yield [Step(("repeats", at), changing(at, with_repeats), sensitive=True)]
             continue
         if drawn is not Draw.EDGES:  # which has zeros and ones
-            yield [Step(("zeros", at), _changing(at, with_zero_rows))]
-            yield [Step(("tiny", at), _changing(at, with_tiny_rows), bounded=True)]
-            yield [Step(("signs", at), _changing(at, functools.partial(with_one_sign, dimension=-1)))]
+            yield [Step(("zeros", at), changing(at, with_zero_rows))]
+            yield [Step(("tiny", at), changing(at, with_tiny_rows), bounded=True)]
+            yield [Step(("signs", at), changing(at, functools.partial(with_one_sign, dimension=-1)))]
         if drawn is not Draw.EDGES or sums_to_one(tensors[at]):
-            yield [Step(("ends", at), _changing(at, _with_ends))]
+            yield [Step(("ends", at), changing(at, _with_ends))]
         for scale in found.scales:
-            yield [Step((f"scale {scale:g}", at), _changing(at, _of_scale(scale)), sensitive=True)]
+            yield [Step((f"scale {scale:g}", at), changing(at, of_scale(scale)), sensitive=True)]
         if found.matches and not sums_to_one(tensors[at]):
-            yield [Step(("extremes", at), _changing(at, with_extremes_again), exact=True)]
+            yield [Step(("extremes", at), changing(at, with_extremes_again), exact=True)]
         if found.values:
-            yield [Step(("values", at), _changing(at, _with_values(found.values)))]
+            yield [Step(("values", at), changing(at, _with_values(found.values)))]
 
 
 def _of_integers(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
-    tensors = list(_tensors(inputs))
+    tensors = list(each_tensor(inputs))
     integers = [at for at, tensor in enumerate(tensors) if is_drawn_as_integers(tensor)]
     for at, seen in zip(integers, found.integers, strict=False):
         change_order = functools.partial(reordered, seen=seen, only_computes=found.only_computes)
-        yield [Step(("another order", at), _changing(at, change_order))]
+        yield [Step(("another order", at), changing(at, change_order))]
         if found.adds and seen.distinct and not seen.sorted:  # places of a permutation, at which a sum is a copy
-            yield [Step(("places", at), _changing(at, with_repeats))]
-    for at, seen in zip(integers, found.integers if found.only_computes else (), strict=False):
+            yield [Step(("places", at), changing(at, with_repeats))]
+    for number, (at, seen) in enumerate(zip(integers, found.integers if found.only_computes else (), strict=False)):
+        if number in found.shifts:
+            counts = functools.partial(shift_counts, seen=seen, width=found.shifts[number])
+            yield [Step(("shifts", at), changing(at, counts))]
+            continue
+        if number in found.compared:
+            asked = functools.partial(asked_for, numbers=found.bounds.get(number, ()))
+            yield [Step(("bounds", at), changing(at, asked))]
+            continue
         change = functools.partial(widened, seen=seen, pointwise=found.pointwise)
-        kinds: list[tuple[str, _Change]] = [
+        kinds: list[tuple[str, Change]] = [
             ("integers", change),
             ("no zeros", lambda value, change=change: without_zeros(change(value))),  # type: ignore[misc]
             ("above zero", lambda value, change=change: above_zero(change(value))),  # type: ignore[misc]
         ]
-        yield [Step((name, at), _changing(at, change)) for name, change in kinds]
+        yield [Step((name, at), changing(at, change)) for name, change in kinds]
     for at, seen in zip(integers, found.integers, strict=False):
         rows = [functools.partial(even, seen=seen, ends=ends) for ends in _ENDS]
-        yield [Step((f"even {ends}", at), _changing(at, change)) for ends, change in zip(_ENDS, rows, strict=True)]
+        yield [Step((f"even {ends}", at), changing(at, change)) for ends, change in zip(_ENDS, rows, strict=True)]
         for end in (0, -1):
-            yield [Step((f"lone {end}", at), _changing(at, functools.partial(lone, seen=seen, end=end)))]
+            yield [Step((f"lone {end}", at), changing(at, functools.partial(lone, seen=seen, end=end)))]
     for at in integers if found.asked else ():
         if tensors[at].dtype is not torch.bool:
-            yield [Step(("asked", at), _changing(at, functools.partial(asked_for, numbers=found.asked)))]
+            yield [Step(("asked", at), changing(at, functools.partial(asked_for, numbers=found.asked)))]
 
 
 def _of_few_masks(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     """Masks of few rows: in each call another row has one element alone that is not as the others."""
-    tensors = list(_tensors(inputs))
+    tensors = list(each_tensor(inputs))
     integers = [at for at, tensor in enumerate(tensors) if is_drawn_as_integers(tensor)]
     for at, seen in zip(integers, found.integers, strict=False):
         for end in (0, -1) if _has_few_rows(tensors[at]) else ():
-            yield [Step((f"lone {end}", at), _changing(at, functools.partial(lone, seen=seen, end=end)))]
+            yield [Step((f"lone {end}", at), changing(at, functools.partial(lone, seen=seen, end=end)))]
 
 
 def _has_few_rows(tensor: torch.Tensor) -> bool:
@@ -283,7 +194,7 @@ def _has_few_rows(tensor: torch.Tensor) -> bool:
 
 def _of_few_values(inputs: list[Any]) -> Iterator[list[Step]]:
     """Masks of floats."""
-    for at, tensor in enumerate(_tensors(inputs)):
+    for at, tensor in enumerate(each_tensor(inputs)):
         if (
             tensor.is_floating_point()
             and has_few_values(tensor)
@@ -292,15 +203,15 @@ def _of_few_values(inputs: list[Any]) -> Iterator[list[Step]]:
         ):
             both = [float(end) for end in torch.aminmax(tensor)]
             rows = [functools.partial(with_even_rows, points=[both[end] for end in ends]) for ends in _ENDS]
-            yield [Step((f"even {ends}", at), _changing(at, change)) for ends, change in zip(_ENDS, rows, strict=True)]
+            yield [Step((f"even {ends}", at), changing(at, change)) for ends, change in zip(_ENDS, rows, strict=True)]
 
 
 def _of_pairs(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     """Values that two inputs share, where a task compares some."""
     if not found.decides or found.ties:
         return
-    tensors = list(_tensors(inputs))
-    floating = [at for at, tensor in enumerate(tensors) if _is_drawn(tensor) and not sums_to_one(tensor)]
+    tensors = list(each_tensor(inputs))
+    floating = [at for at, tensor in enumerate(tensors) if is_drawn(tensor) and not sums_to_one(tensor)]
     for one, two in itertools.combinations(floating[:_MOST_COMPARED], 2):
         yield [
             Step((f"shared {a}", b), functools.partial(_shared, a, b), exact=True) for a, b in ((one, two), (two, one))
@@ -308,42 +219,8 @@ def _of_pairs(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
 
 
 def _shared(source: int, at: int, inputs: list[Any]) -> list[Any]:
-    other = list(_tensors(inputs))[source]
-    return _changing(at, functools.partial(with_values_of, other=other))(inputs)
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, torch.Tensor):
-        yield value
-
-
-def _is_drawn(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() and tensor.numel() > 1 and not has_few_values(tensor)
-
-
-def _changing(at: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[list[Any]], list[Any]]:
-    """The change of one tensor, by its number among the inputs' tensors."""
-
-    def apply(inputs: list[Any]) -> list[Any]:
-        numbers = iter(range(1 << 30))
-        return [_with_change(value, numbers, at, change) for value in inputs]
-
-    return apply
-
-
-def _with_change(value: Any, numbers: Iterator[int], at: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    if isinstance(value, list | tuple):
-        return type(value)(_with_change(item, numbers, at, change) for item in value)
-    if not isinstance(value, torch.Tensor) or next(numbers) != at:
-        return value
-    changed = change(value)
-    if changed is value:
-        return value
-    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-    return made.copy_(in_order_of(changed, value))
+    other = list(each_tensor(inputs))[source]
+    return changing(at, functools.partial(with_values_of, other=other))(inputs)
 
 
 def _redrawn(draw: Draw) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -372,18 +249,6 @@ def _but_the_largest(value: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
     beside = (largest.view(-1)[row] + 1) % value.shape[-1]
     chosen.view(-1, value.shape[-1])[row, beside] = True
     return chosen.scatter_(-1, largest, value=False)
-
-
-def _of_scale(scale: float) -> Callable[[torch.Tensor], torch.Tensor]:
-    def change(value: torch.Tensor) -> torch.Tensor:
-        if scale * _HALF_RANGE > torch.finfo(value.dtype).max or sums_to_one(value):
-            return value
-        changed = slices(value)
-        chosen = spare(changed, max(1, len(changed) // _SHARE))
-        changed[chosen] = torch.randn_like(changed[chosen]) * scale
-        return unsliced(changed, value)
-
-    return change
 
 
 def _with_values(values: tuple[float, ...]) -> Callable[[torch.Tensor], torch.Tensor]:

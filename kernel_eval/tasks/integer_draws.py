@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from weir.kernel_eval.tasks.equal_values import with_even_rows, with_lone_values
-from weir.kernel_eval.tasks.places import distinct, holding, some
+from weir.kernel_eval.tasks.places import any_of, distinct, holding, some
 
 NUM_DRAWS = 4
 MANY_DRAWS = 12  # of small tensors: that a position holds one of two values in all of them is seldom chance
@@ -27,64 +26,6 @@ _MAX_RANGE = 2**62
 _MOST = 2**30  # beyond a range: kernels may count and sum in 32 bits
 _FEW_ROWS = 4
 _MAX_GAP = 0.25  # of the range; beyond it the values are not of one range (labels, and a number for "none")
-
-
-_VALUES = frozenset(
-    {
-        *(
-            "sum",
-            "amax",
-            "amin",
-            "aminmax",
-            "max",
-            "min",
-            "prod",
-            "cumsum",
-            "cumprod",
-            "cummax",
-            "cummin",
-            "any",
-            "all",
-        ),
-        *("mean", "mm", "bmm", "matmul", "dot", "mv", "cat", "stack", "flip", "roll"),
-    }
-)  # besides operators that work value by value: they take integers as values
-_COPIES = frozenset(
-    {
-        *("where", "clone", "copy_", "_to_copy", "detach", "lift_fresh", "fill_", "zero_", "zeros_like", "ones_like"),
-        *("full_like", "equal", "set_", "new_empty", "split", "floor_divide", "floor_divide_", "rsub", "masked_fill"),
-        *("masked_fill_", "__and__", "__or__", "__xor__", "tril", "triu"),
-    }
-)  # which work value by value, too, or do what inputs are copied and compared with
-
-
-class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While the mode is active: whether integers are only computed with, none of them a position or a size."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else the first operator imports torch._dynamo, which takes seconds
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.only_computes = True
-        self.is_pointwise = True
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        is_view = any(made.alias_info is not None and not made.alias_info.is_write for made in func._schema.returns)
-        given = [item for value in args for item in (value if isinstance(value, list | tuple) else [value])]
-        name = func.__name__.partition(".")[0]
-        by_value = is_view or torch.Tag.pointwise in func.tags or name in _COPIES
-        if not by_value and any(map(_is_integral, given)):
-            self.is_pointwise = False
-            self.only_computes &= name in _VALUES
-        return func(*args, **(kwargs or {}))
-
-
-def _is_integral(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and not value.is_floating_point() and not value.is_complex()
 
 
 class Integers(NamedTuple):
@@ -182,6 +123,17 @@ def widened(declared: torch.Tensor, seen: Integers, pointwise: bool) -> torch.Te
         drawn = torch.where(kind[:, None] == number, other, drawn)
     drawn = torch.where(seen.fixed, declared.cpu().to(torch.int64), drawn.view(declared.shape))
     return drawn.to(declared.dtype).to(declared.device)
+
+
+def shift_counts(declared: torch.Tensor, seen: Integers, width: int) -> torch.Tensor:
+    """Integers from 0 to below the width of what they shift, in some places of `declared`; its shape and dtype.
+
+    Where the task's own draws have others, they stay.
+    """
+    if bool(seen.fixed.all()) or len(seen.values) < 2 or int(seen.values[0]) < 0 or int(seen.values[-1]) >= width:
+        return declared
+    counts = any_of(range(width), declared)
+    return torch.where(some(declared, 2) & ~seen.fixed.to(declared.device), counts, declared)
 
 
 def even(declared: torch.Tensor, seen: Integers, ends: tuple[int, ...]) -> torch.Tensor:

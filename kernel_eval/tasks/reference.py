@@ -352,7 +352,7 @@ class Reference:
     def expected(self, model: Any, inputs: list[Any]) -> Expected:
         """Run the model on a copy of the inputs, in their own precision. Raises `InvalidReference`."""
         own = copy.deepcopy(inputs)
-        outputs = self._outputs(model, own)
+        outputs = self.outputs(model, own)
         tensors = [(a, b) for a, b in zip(own, inputs, strict=True) if isinstance(a, torch.Tensor)]
         storages = {a.untyped_storage().data_ptr() for a, _ in tensors if a.numel()}
         return Expected(
@@ -377,7 +377,7 @@ class Reference:
             at = slice(start, start + step)
             part = [rows(value, size[0], at) for value in inputs]
             try:
-                outputs = self._outputs(model, copy.deepcopy(part))
+                outputs = self.outputs(model, copy.deepcopy(part))
             except (InvalidReference, UnsupportedReference):
                 return whole
             if not all(torch.equal(one, two[at]) for one, two in zip(outputs, expected.outputs, strict=True)):
@@ -385,7 +385,7 @@ class Reference:
             found.append((at, part))
         return found
 
-    def _outputs(self, model: Any, own: list[Any]) -> list[torch.Tensor]:
+    def outputs(self, model: Any, own: list[Any]) -> list[torch.Tensor]:
         """What the model gives for inputs that it may change."""
         with self._step("Model.forward()"):
             answer = model(*own)
@@ -412,7 +412,7 @@ class Reference:
             doubles = any(getattr(value, "dtype", None) is torch.float64 for value in [*tree_leaves(inputs), *like])
             rounded = RoundedOperators(alike=alike) if roundings and not doubles else None
             with rounded or contextlib.nullcontext():
-                outputs = self._outputs(precise, copied)
+                outputs = self.outputs(precise, copied)
             return outputs if [output.shape for output in outputs] == [output.shape for output in like] else None
         except OutOfMemory:
             raise

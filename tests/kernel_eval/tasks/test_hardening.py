@@ -85,6 +85,26 @@ ADDED: dict[str, tuple[str, str, Holds]] = {
         INTEGERS,
         lambda x, y: int(x.sum(-1).max()) > 2**16 and int(x.abs().sum()) < 2**31 and bool((y <= 0).all(-1).any()),
     ),
+    "integers that are compared with positions": (
+        "x * (torch.arange(128) < y[:, None]).float() / y[:, None].clamp(min=1)",
+        "torch.randn(64, 128), torch.randint(1, 129, (64,))",
+        lambda x, y: int(y.min()) >= 1 and int(y.max()) <= 128,
+    ),
+    "integers that choose a number": (
+        "((y == 0).float() * 2 + (y == 1).float() * 3) * x",
+        "torch.randn(64, 128), torch.randint(0, 2, (64, 128))",
+        lambda x, y: set(y.unique().tolist()) == {0, 1},
+    ),
+    "integers beside the number that an order asks for": (
+        "x + (y > 100).float().cumsum(-1)",
+        "torch.randn(64, 128), torch.randint(0, 50, (64, 128))",
+        lambda x, y: bool((y == 101).any()) and int(y.max()) == 101,
+    ),
+    "counts of shifts": (
+        "(x << y).cumsum(-1)",
+        "torch.randint(0, 50, (64, 128), dtype=torch.int32), torch.randint(0, 8, (64, 128), dtype=torch.int32)",
+        lambda x, y: int(y.min()) == 0 and int(y.max()) == 31 and int(x.max()) > 50,
+    ),
     "integers that say where": (
         "x.gather(1, y)",
         INTEGERS,

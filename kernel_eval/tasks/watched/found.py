@@ -1,0 +1,122 @@
+"""What is known of a task before its inputs are hardened: where it decides otherwise, and how it uses integers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from weir.kernel_eval.tasks.decisions import Decisions, Outcome
+from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
+from weir.kernel_eval.tasks.input_draws import redrawn
+from weir.kernel_eval.tasks.input_variants import Draw
+from weir.kernel_eval.tasks.integer_draws import Integers
+from weir.kernel_eval.tasks.task_source import decides, harder_than_mixed
+from weir.kernel_eval.tasks.watched.changing import changing, each_tensor, is_drawn, of_scale
+from weir.kernel_eval.tasks.watched.integer_use import IntegerUse
+
+
+class Found(NamedTuple):
+    """What is known of a task: where it decides otherwise, and how it uses integers.
+
+    scales: at which it decides otherwise than at usual ones · values: which it asks inputs for (`x == 7`) · integers:
+    what its draws show, by tensor · only_computes: it computes with them, and they say neither where something lies nor
+    how much of it there is · pointwise: it works value by value · ties: it may take any of equal values · asked:
+    integers that it compares its own with, or leaves out · adds: it adds at places that may repeat, stores at none ·
+    decides: it compares values · chooses: an operator gives positions · whole: its answer has integers, which a
+    rounding may change · matches: it asks which values are equal to others (`x == x.max()`) · compared: integers, by
+    number, that have no place beyond their own range · bounds: what is beside the numbers that an order asks for, by
+    integer · shifts: integers that say how far something is shifted, and the width of that.
+    """
+
+    scales: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()
+    integers: tuple[Integers, ...] = ()
+    only_computes: bool = False
+    pointwise: bool = False
+    ties: bool = False
+    asked: tuple[int, ...] = ()
+    adds: bool = False
+    decides: bool = False
+    chooses: bool = False
+    whole: bool = False
+    matches: bool = False
+    compared: frozenset[int] = frozenset()
+    bounds: Mapping[int, tuple[int, ...]] = {}
+    shifts: Mapping[int, int] = {}
+
+
+_SCALES = (1e5, 1e7, 1e9, 1e12, 1e18)
+
+
+def find(
+    source: str,
+    run: Callable[[list[Any]], Any],
+    call: Callable[[list[Any]], list[torch.Tensor]],
+    draw: Callable[[int], list[Any]],
+    seen: Sequence[Integers],
+) -> Found:
+    """What is known of a task. `run` calls its model with a copy, `call` with the inputs themselves.
+
+    `draw` gives inputs of its own, `seen` their integers.
+    """
+    ties = not harder_than_mixed(source)
+    scales, values = _decisions(run, draw) if decides(source) and not ties else ((), ())
+    own = draw(0)
+    use, outputs = IntegerUse(own), []
+    if seen:
+        with contextlib.suppress(InvalidReference, UnsupportedReference), use:
+            outputs = call(own)
+        own = draw(0)  # the model may change what it is given
+    watched = Decisions()
+    with contextlib.suppress(InvalidReference, UnsupportedReference), watched:
+        run(own)
+    asked = watched.integers | (watched.ignored if "ignore_index" in source else set())
+    return Found(
+        scales,
+        tuple(sorted({*values, *watched.values})),
+        tuple(seen),
+        use.only_computes,
+        use.is_pointwise,
+        ties,
+        tuple(sorted(asked)),
+        watched.adds and not watched.stores,
+        decides(source),
+        watched.chooses,
+        matches=watched.matches,
+        compared=use.compared(outputs),
+        bounds={number: tuple(sorted(asked)) for number, asked in use.bounds.items()},
+        shifts=use.shifts,
+    )
+
+
+def _decisions(
+    run: Callable[[list[Any]], Any], draw: Callable[[int], list[Any]]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    known: set[Outcome] = set()
+    values: set[float] = set()
+
+    def outcomes(inputs: list[Any]) -> set[Outcome]:
+        decisions = Decisions()
+        with contextlib.suppress(InvalidReference, UnsupportedReference), decisions:
+            run(inputs)
+        values.update(decisions.values)
+        return decisions.outcomes
+
+    for number, usual in enumerate((Draw.HARD, Draw.BEYOND, Draw.HARD, Draw.DECLARED)):
+        known |= outcomes(redrawn(draw(number), usual))
+    scales = []
+    for number, scale in enumerate(_SCALES):
+        if all((at, not way) in known for at, way in known):
+            break
+        inputs = draw(number)
+        for at, tensor in enumerate(each_tensor(inputs)):
+            if is_drawn(tensor):
+                inputs = changing(at, of_scale(scale))(inputs)
+        new = outcomes(inputs) - known
+        if new:
+            scales.append(scale)
+        known |= new
+    return tuple(scales), tuple(sorted(values))
