@@ -168,13 +168,15 @@ class Play(msgspec.Struct, frozen=True, tag=True):
 
     The arguments of the arena are two lists of tensors: the inputs, and the state. `exact_dots`: products of float32
     are exact, otherwise their factors are rounded as on a device. `marks`: report which elements of the outputs kernels
-    made.
+    made. `state`: whether the call begins with the arena's and is forgotten ("given"), begins with it and is the first
+    of several in succession ("kept"), or begins with what the last of these left ("continued").
     """
 
     record: int
     arena: ArenaSpec
     exact_dots: bool = True
     marks: bool = True
+    state: Literal["given", "kept", "continued"] = "given"
 
 
 class Played(msgspec.Struct, frozen=True, tag=True):
@@ -187,6 +189,7 @@ class Played(msgspec.Struct, frozen=True, tag=True):
     changed_inputs: tuple[int, ...]  # the inputs whose contents differ now
     num_rounded_dots: int = 0  # products of float32 that a device rounds
     chosen: tuple[int, ...] = ()
+    changed_state: tuple[int, ...] = ()  # the pieces of the state whose contents differ from the arena's now
 
 
 class TimePlay(msgspec.Struct, frozen=True, tag=True):

@@ -32,7 +32,8 @@ from weir.kernel_eval.replay.ir_launches import IrLaunches, LaunchFailed
 from weir.kernel_eval.replay.steps import (
     FILL,
     FILLS,
-    changed_inputs,
+    Left,
+    changed,
     check_narrowing,
     fresh_storages,
     run_operator,
@@ -60,6 +61,7 @@ class Player:
         self._limits = limits
         self._records: list[_Loaded] = []
         self._num_played = 0
+        self._left: Left = {}  # by the last of several calls in succession
 
     def serve(self) -> None:
         """Handle requests until the judge closes the channel. Raises AssertionError for those to a GPU's player."""
@@ -105,7 +107,10 @@ class Player:
         fill = FILLS[self._num_played % len(FILLS)]
         self._num_played += 1
         launches.begin(exact_dots=message.exact_dots, marks=message.marks)
-        return play(trace, launches, memory, message.arena, marks=message.marks, fill=fill)
+        left = self._left if message.state == "continued" else {}
+        if message.state != "given":
+            self._left = left
+        return play(trace, launches, memory, message.arena, marks=message.marks, fill=fill, left=left)
 
 
 def play(
@@ -116,13 +121,16 @@ def play(
     *,
     marks: bool,
     fill: int = FILL,
+    left: Left | None = None,
 ) -> Played:
     """Run a trace on the inputs and the state of an arena, and write its outputs there.
 
-    `fill`: the content of each byte of memory that no step has written. Raises `LaunchFailed`, and ValueError for steps
+    `fill`: the content of each byte of memory that no step has written. `left`: the state that earlier calls left, if
+    it differs from the arena's; takes what this call leaves. Raises `LaunchFailed`, and ValueError for steps
     that are refused.
     """
-    storages = fresh_storages(trace, memory, spec, fill)
+    left = {} if left is None else left
+    storages = fresh_storages(trace, memory, spec, fill, left)
     stored: Stored = {}
     for position, step in enumerate(trace.steps):
         if isinstance(step, Launch):
@@ -133,9 +141,10 @@ def play(
         else:
             raise ValueError(f"{step.kernel} is machine code, which runs on a GPU only")
     write_outputs(trace, storages, memory, spec)
-    changed = changed_inputs(trace, storages, memory, spec)
+    inputs, state = changed(trace, storages, memory, spec, left)
     del storages  # the marks need as much
-    return Played(_coverage(trace, stored, memory, spec) if marks else (), changed, launches.num_rounded_dots)
+    coverage = _coverage(trace, stored, memory, spec) if marks else ()
+    return Played(coverage, inputs, launches.num_rounded_dots, changed_state=state)
 
 
 def _operate(step: Operator, storages: list[torch.Tensor]) -> None:

@@ -8,16 +8,22 @@ import torch
 
 from weir.kernel_eval.ipc import tensor_arena
 from weir.kernel_eval.ipc.messages import ArenaSpec, TensorSpec
-from weir.kernel_eval.ipc.trace import Operator, Place, Trace, places
+from weir.kernel_eval.ipc.trace import Operator, Place, Storage, Trace, places
 from weir.kernel_eval.replay.values import is_unfilled, operator_of, tensor_at, value_of
 
 FILL = 0xFF  # of memory that no step has written: NaN in every floating-point type
 FILLS = (FILL, 0x7F, 0x81)  # NaN, then large and tiny numbers of either sign: none suits every kernel that reads them
 
 
-def fresh_storages(trace: Trace, memory: tensor_arena.Memory, spec: ArenaSpec, fill: int = FILL) -> list[torch.Tensor]:
+Left = dict[int, torch.Tensor]  # by piece of the state: its bytes, as calls in succession left them
+
+
+def fresh_storages(
+    trace: Trace, memory: tensor_arena.Memory, spec: ArenaSpec, fill: int = FILL, left: Left | None = None
+) -> list[torch.Tensor]:
     """One tensor of bytes for each storage of a trace; inputs and state are copied, the others filled with `fill`.
 
+    `left`: state that differs from the arena's.
     Raises ValueError if a trace names inputs or state that it was not given, or more memory than this process has.
     """
     given = given_to(spec)
@@ -27,8 +33,15 @@ def fresh_storages(trace: Trace, memory: tensor_arena.Memory, spec: ArenaSpec, f
         if storage.kind in given:
             flat = tensor_arena.flat_view(memory, given[storage.kind][storage.index])
             content = flat.clone().view(torch.uint8) if flat.numel() else content
+            content = left_or(content, storage, left)
         storages.append(content)
     return storages
+
+
+def left_or(content: torch.Tensor, storage: Storage, left: Left | None) -> torch.Tensor:
+    """A copy of what earlier calls left in a storage, or else the content that it is given."""
+    found = left.get(storage.index) if left and storage.kind == "state" else None
+    return content if found is None else found.clone()
 
 
 def given_to(spec: ArenaSpec) -> dict[str, list[TensorSpec]]:
@@ -81,18 +94,28 @@ def write_outputs(trace: Trace, storages: list[torch.Tensor], memory: tensor_are
             tensor_arena.flat_view(memory, place).view(place.shape).copy_(tensor_at(output, storages))
 
 
-def changed_inputs(
-    trace: Trace, storages: list[torch.Tensor], memory: tensor_arena.Memory, spec: ArenaSpec
-) -> tuple[int, ...]:
-    """The inputs whose contents a run has changed, by their number."""
+def changed(
+    trace: Trace, storages: list[torch.Tensor], memory: tensor_arena.Memory, spec: ArenaSpec, left: Left
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The inputs whose contents differ from the arena's now, by number, and the pieces of the state that do.
+
+    `left`: takes the latter's contents.
+    """
     given = given_to(spec)
-    changed = []
+    inputs: list[int] = []
+    state: list[int] = []
     for storage, now in zip(trace.storages, storages, strict=True):
-        if storage.kind == "input":
+        if storage.kind in given:
             before = tensor_arena.flat_view(memory, given[storage.kind][storage.index])
-            if before.numel() and not torch.equal(before.view(torch.uint8), now):
-                changed.append(storage.index)
-    return tuple(changed)
+            is_other = bool(before.numel()) and not torch.equal(before.view(torch.uint8), now)
+            if storage.kind == "state":
+                left.pop(storage.index, None)
+            if is_other and storage.kind == "state":
+                left[storage.index] = now
+                state.append(storage.index)
+            elif is_other:
+                inputs.append(storage.index)
+    return tuple(inputs), tuple(state)
 
 
 def _form(place: Place | TensorSpec) -> tuple[str, tuple[int, ...]]:

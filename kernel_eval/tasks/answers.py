@@ -32,15 +32,6 @@ def part_of(value: Any, shape: torch.Size, at: Any) -> Any:
     return value[at] if isinstance(value, torch.Tensor) and value.shape == shape else value
 
 
-def same(one: torch.Tensor, two: torch.Tensor) -> bool:
-    """Whether two tensors hold the same values; NaN is the same as NaN, and as zero."""
-    if one.shape != two.shape:
-        return False
-    rows = max(1, _PIECE * one.shape[0] // max(1, one.numel())) if one.dim() else 1
-    pieces = zip(torch.split(one, rows), torch.split(two, rows), strict=True) if one.dim() else [(one, two)]
-    return all(torch.equal(a, b) or torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pieces)
-
-
 def replaced(value: Any, by: Any, where: torch.Tensor) -> Any:
     """An argument with the elements of another at some places; one of another shape stays."""
     if not isinstance(value, torch.Tensor) or value.shape != where.shape or not value.is_floating_point():

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from weir.kernel_eval.tasks.answers import (
     integers_among,
@@ -22,19 +21,19 @@ from weir.kernel_eval.tasks.answers import (
     num_floating,
     part_of,
     replaced,
-    same,
     specials,
 )
 from weir.kernel_eval.tasks.decisions import Decisions, Outcome
 from weir.kernel_eval.tasks.device_mapping import CpuForCuda, is_accepted_by_a_cpu, moved, take_values
 from weir.kernel_eval.tasks.edge_points import PointwiseWatch
+from weir.kernel_eval.tasks.effects.side_effects import Advancing, SideEffects, changed_inputs, side_effects, tensors_of
 from weir.kernel_eval.tasks.errors import InvalidReference, OutOfMemory, UnsupportedReference, described
 from weir.kernel_eval.tasks.hardener import ROUNDINGS, Hardener
 from weir.kernel_eval.tasks.input_draws import redrawn
 from weir.kernel_eval.tasks.input_variants import MILDER, PLAIN, SPECIAL, Draw, Size, Variant, opinfo_sizes, other_sizes
 from weir.kernel_eval.tasks.integer_draws import MANY_DRAWS, NUM_DRAWS, SMALL, Integers, observed
 from weir.kernel_eval.tasks.rounding import RoundedOperators, in_float64, nudged
-from weir.kernel_eval.tasks.rows import MANY, needs_mask, num_rows, rows
+from weir.kernel_eval.tasks.rows import needs_mask, num_rows
 from weir.kernel_eval.tasks.seeds import seed_everything
 from weir.kernel_eval.tasks.step_limit import time_limit
 from weir.kernel_eval.tasks.supported import check_supported
@@ -59,7 +58,7 @@ class Expected(NamedTuple):
     """The outputs of `Model` for one set of inputs, and its side effects on them."""
 
     outputs: list[torch.Tensor]
-    changes_inputs: bool
+    changed_inputs: frozenset[int]  # by number, among tensors
     returns_input: bool
 
 
@@ -84,6 +83,7 @@ class Reference:
         self._decides_beyond: bool | None = None
         self._gives_specials: bool | None = None
         self._pointwise: PointwiseWatch | None = None
+        self._effects = SideEffects()
         self._num_rows: float | None = None
         self._known_integers: dict[Size | None, list[Integers]] = {}
         self._fixed: frozenset[str] | None = None
@@ -188,19 +188,36 @@ class Reference:
 
     def learn(self, model: Any) -> None:
         """Find out now what the draws of later questions depend on, which is known once for each task."""
-        self._hardener.exact(model)
         with contextlib.suppress(InvalidReference, UnsupportedReference):
             self._watched(model)
+        self._hardener.exact(model)
 
     def _watched(self, model: Any) -> PointwiseWatch:
         """What is known of the operators of Model; found out once, on inputs of the task's own."""
         if self._pointwise is None:
             watch = PointwiseWatch()
             own = self.inputs(0)
-            with self._step("Model.forward()"), watch:
-                model(*own)
+            with self._step("Model.forward()"):
+                self._effects = side_effects(model, own, watch)
             self._pointwise = watch
         return self._pointwise
+
+    def effects(self, model: Any) -> SideEffects:
+        """What a call of Model changes; found out once. Raises as `question` does."""
+        self._watched(model)
+        return self._effects
+
+    def fresh(self, model: Any) -> Any:
+        """The model, or a copy of it if a call would change it."""
+        return copy.deepcopy(model) if self.effects(model).keeps else model
+
+    def after(self, model: Any, inputs: list[Any]) -> Any:
+        """The model as a call leaves it, which does not change this one."""
+        if not self.effects(model).keeps:
+            return model
+        advancing = Advancing(copy.deepcopy(model))
+        self.expected(advancing, inputs)
+        return advancing.model
 
     def works_by_value(self, model: Any) -> bool:
         """Whether all operators of Model work value by value; found out once."""
@@ -333,8 +350,10 @@ class Reference:
         """How the task decides for some draws of a kind; empty if they are not accepted."""
         outcomes: set[Outcome] = set()
         for number in range(_NUM_LOOKED_AT):
-            with contextlib.suppress(InvalidReference, UnsupportedReference), Decisions() as decisions:
-                self.expected(model, redrawn(self.inputs(number), draw))
+            with contextlib.suppress(InvalidReference, UnsupportedReference):
+                self.effects(model)  # found out once, by a call that decides for another draw
+                with Decisions() as decisions:
+                    self.expected(model, redrawn(self.inputs(number), draw))
                 outcomes |= decisions.outcomes
         return outcomes
 
@@ -353,42 +372,18 @@ class Reference:
         """Run the model on a copy of the inputs, in their own precision. Raises `InvalidReference`."""
         own = copy.deepcopy(inputs)
         outputs = self.outputs(model, own)
-        tensors = [(a, b) for a, b in zip(own, inputs, strict=True) if isinstance(a, torch.Tensor)]
-        storages = {a.untyped_storage().data_ptr() for a, _ in tensors if a.numel()}
+        storages = {tensor.untyped_storage().data_ptr() for tensor in tensors_of(own) if tensor.numel()}
         return Expected(
             outputs,
-            any(not same(a, b) for a, b in tensors),
+            changed_inputs(own, inputs) | {*self._effects.inputs},
             any(output.numel() > 0 and output.untyped_storage().data_ptr() in storages for output in outputs),
         )
 
-    def pieces(self, model: Any, inputs: list[Any], expected: Expected) -> list[tuple[Any, list[Any]]]:
-        """The rows of the answers, each with the inputs that give them alone; of small or other answers all rows.
-
-        What a model gives for some rows of its inputs is compared with those rows of what it gives for all of them.
-        """
-        whole: list[tuple[Any, list[Any]]] = [(..., inputs)]
-        sizes = {output.shape[:1] for output in expected.outputs}
-        num_elements = max(output.numel() for output in expected.outputs)
-        if len(sizes) > 1 or num_elements < MANY or not (size := next(iter(sizes))):
-            return whole
-        step = max(1, _PIECE * size[0] // num_elements)
-        found: list[tuple[Any, list[Any]]] = []
-        for start in range(0, size[0], step):
-            at = slice(start, start + step)
-            part = [rows(value, size[0], at) for value in inputs]
-            try:
-                outputs = self.outputs(model, copy.deepcopy(part))
-            except (InvalidReference, UnsupportedReference):
-                return whole
-            if not all(torch.equal(one, two[at]) for one, two in zip(outputs, expected.outputs, strict=True)):
-                return whole
-            found.append((at, part))
-        return found
-
     def outputs(self, model: Any, own: list[Any]) -> list[torch.Tensor]:
         """What the model gives for inputs that it may change."""
+        called = self.fresh(model)
         with self._step("Model.forward()"):
-            answer = model(*own)
+            answer = called(*own)
         outputs = list(answer) if isinstance(answer, list | tuple) else [answer]
         if not outputs or not all(isinstance(output, torch.Tensor) for output in outputs):
             raise InvalidReference("Model.forward() returns something other than a tensor or several")
@@ -404,12 +399,13 @@ class Reference:
         where the task has nothing in float64. Raises `OutOfMemory`.
         """
         try:
+            self.effects(model)  # of the model as it is
             with self._step("a copy in float64"):
-                precise = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
+                precise = Advancing(copy.deepcopy(model).double()) if isinstance(model, torch.nn.Module) else model
                 alike = bool(roundings) and self._hardener.matches(model)
                 exact = self._hardener.exact(model) if roundings else ()
                 copied = nudged(inputs, roundings, exact, alike=alike) if roundings else in_float64(inputs)
-            doubles = any(getattr(value, "dtype", None) is torch.float64 for value in [*tree_leaves(inputs), *like])
+            doubles = any(tensor.dtype is torch.float64 for tensor in [*tensors_of(inputs), *like])
             rounded = RoundedOperators(alike=alike) if roundings and not doubles else None
             with rounded or contextlib.nullcontext():
                 outputs = self.outputs(precise, copied)

@@ -16,8 +16,9 @@ from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.reference import Expected, Reference
-from weir.kernel_eval.tasks.rows import every_nth, thinned
+from weir.kernel_eval.tasks.rows import MANY, every_nth, rows, thinned
 
+_PIECE = 1 << 20  # elements that are looked at together
 _LEFT_OUT = (
     ": within the tolerance, but further off on the task's own inputs than float32 gets; do not leave out a term, "
     "however small, nor approximate a function"
@@ -115,7 +116,7 @@ def _own_errors(
     None if the model cannot run in float64.
     """
     known: list[tuple[torch.Tensor, torch.Tensor]] = []
-    for at, part in reference.pieces(model, inputs, expected):
+    for at, part in _pieces(reference, model, inputs, expected):
         rounded = [output[at] for output in expected.outputs]
         precise = reference.expected_float64(model, part, rounded)
         if precise is None:
@@ -130,6 +131,31 @@ def _own_errors(
             exact[at] = one
             own[at] = _farther(two, near, one)
     return known
+
+
+def _pieces(reference: Reference, model: Any, inputs: list[Any], expected: Expected) -> list[tuple[Any, list[Any]]]:
+    """The rows of the answers, each with the inputs that give them alone; of small or other answers all rows.
+
+    What a model gives for some rows of its inputs is compared with those rows of what it gives for all of them.
+    """
+    whole: list[tuple[Any, list[Any]]] = [(..., inputs)]
+    sizes = {output.shape[:1] for output in expected.outputs}
+    num_elements = max(output.numel() for output in expected.outputs)
+    if len(sizes) > 1 or num_elements < MANY or not (size := next(iter(sizes))):
+        return whole
+    step = max(1, _PIECE * size[0] // num_elements)
+    found: list[tuple[Any, list[Any]]] = []
+    for start in range(0, size[0], step):
+        at = slice(start, start + step)
+        part = [rows(value, size[0], at) for value in inputs]
+        try:
+            outputs = reference.expected(model, part).outputs
+        except (InvalidReference, UnsupportedReference):
+            return whole
+        if not all(torch.equal(one, two[at]) for one, two in zip(outputs, expected.outputs, strict=True)):
+            return whole
+        found.append((at, part))
+    return found
 
 
 def _first(differences: Iterable[Difference | None]) -> Difference | None:

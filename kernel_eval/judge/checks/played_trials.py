@@ -12,13 +12,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
+import msgspec
 import torch
 
 from weir.kernel_eval.ipc.forkserver import PLAYER, Leases
 from weir.kernel_eval.ipc.job import Job
-from weir.kernel_eval.ipc.messages import DeviceKernel, Done, KernelIr, LoadRecord, Play, Played, Recorded
+from weir.kernel_eval.ipc.messages import DeviceKernel, Done, LoadRecord, NamedPlace, Play, Played, Recorded
 from weir.kernel_eval.ipc.tensor_arena import Arena, tensors_among
 from weir.kernel_eval.ipc.trace import Operator, Place, Trace
 from weir.kernel_eval.judge.channel.deadline import Deadline
@@ -26,10 +27,14 @@ from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
 from weir.kernel_eval.judge.checks.expected_answers import check_form, difference, dtypes_of, left_out, raw
 from weir.kernel_eval.judge.checks.outcome import EVALUATION_ERRORS
-from weir.kernel_eval.judge.checks.tolerance import TOLERANCES
+from weir.kernel_eval.judge.checks.tolerance import TOLERANCES, is_within
 from weir.kernel_eval.judge.source import provenance
+from weir.kernel_eval.judge.state.counterparts import Counterpart, counterparts
+from weir.kernel_eval.judge.state.remains import Remains, may_stay, overwritten, remains_of, with_remains
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.tasks.answers import is_finite
+from weir.kernel_eval.tasks.effects.side_effects import named_tensors
 from weir.kernel_eval.tasks.errors import InvalidReference
 from weir.kernel_eval.tasks.input_variants import Variant
 from weir.kernel_eval.tasks.reference import Expected, Reference
@@ -63,6 +68,7 @@ class Subject(NamedTuple):
     model: Any
     state: list[torch.Tensor]
     lacking: tuple[str, ...] = ()
+    named: tuple[NamedPlace, ...] = ()  # what the candidate's state holds by name
 
 
 class Drawn(NamedTuple):
@@ -148,6 +154,10 @@ class PlayedTrials:
         self.told: set[int] = set()  # outputs for which a draw told a right answer from zeros
         self.num_answered = 0
         self._most_stored: dict[int, float] = {}  # by output: the largest share that kernels stored in a trial
+        self._held: dict[str, Counterpart] | None = None  # of what the task's call changes of its model
+        self._remains: list[Remains] = []  # by record
+        self._subject: Subject | None = None  # of the first trial
+        self._called: Any = None  # the reference's model after the calls so far, once a call changes what a model holds
 
     @property
     def player(self) -> WorkerChannel:
@@ -160,7 +170,13 @@ class PlayedTrials:
             self._player.prepare(self._limits.load_timeout_s)
 
     def load(
-        self, recorded: Recorded, question: Question, build: Callable[[], Kernels] | None = None, *, only_moves: bool
+        self,
+        recorded: Recorded,
+        subject: Subject,
+        question: Question,
+        build: Callable[[], Kernels] | None = None,
+        *,
+        only_moves: bool,
     ) -> list[Operator]:
         """Check a record of a call against the rules, and have the player read it. Raises `FaultDetected`.
 
@@ -178,7 +194,19 @@ class PlayedTrials:
         reason = provenance.untransferable(trace)
         if reason is not None:
             raise rule_broken("replay_differs", f"the call cannot be made without the candidate: {reason}")
-        needed = provenance.needed(trace, relaxed, permitted=permitted)
+        effects = self._reference.effects(subject.model)
+        if self._held is None:
+            self._held = counterparts(subject.model, effects.state, subject.state, subject.named)
+        remains = remains_of(effects, subject.model, self._held)
+        whole = with_remains(trace, remains, self._held, question.inputs, subject.state)
+        changed = whole.outputs[len(trace.outputs) :][: len(remains.inputs)]
+        violation = provenance.broken_by(
+            msgspec.structs.replace(whole, outputs=changed), relaxed, permitted=permitted, given=given
+        )
+        if violation is not None and violation[0] == "torch_operator":
+            raise rule_broken(*violation)
+        needed = provenance.needed(whole, relaxed, permitted=permitted, updates_state=bool(remains.state))
+        self._remains.append(remains)
         timeout_s = self._limits.call_timeout_s
         message = LoadRecord(needed, recorded.irs) if build is None else LoadRecord(needed, (), build())
         self._request(message, Done, timeout_s)
@@ -204,17 +232,21 @@ class PlayedTrials:
         inputs, expected = question
         arguments = [tensors_among(inputs), subject.state]
         guard_bytes, on_gpu = self._limits.guard_bytes, self._on_gpu
-        with contextlib.closing(Arena(arguments, expected.outputs, guard_bytes, on_gpu=on_gpu)) as arena:
+        self._subject = self._subject or subject
+        is_first = subject is self._subject and self._called is None
+        wanted = self._wanted(record, subject.model, inputs)
+        with contextlib.closing(Arena(arguments, [*expected.outputs, *wanted], guard_bytes, on_gpu=on_gpu)) as arena:
             started = time.perf_counter()
-            played = self._play(Play(record, arena.spec), arena, meanwhile)
+            played = self._play(Play(record, arena.spec, state="kept" if is_first else "given"), arena, meanwhile)
             self.play_us.append((time.perf_counter() - started) * 1e6)
-            outputs = arena.take_outputs()
+            outputs, left = _split(arena.take_outputs(), len(wanted))
             is_rounded = bool(played.num_rounded_dots) and not self.rounds_dots
-            if not is_rounded and not self._on_gpu:
+            goes_on = subject is self._subject and self._goes_on(played, subject, inputs)
+            if not (is_rounded or goes_on or self._on_gpu):
                 arena.unmap()  # the comparison needs the memory
             if played.chosen:
                 self.chosen[record] = played.chosen
-            if played.changed_inputs and not expected.changes_inputs:
+            if not expected.changed_inputs.issuperset(played.changed_inputs):
                 self._break_rule("input_changed", "an input was written to, which the task's own code does not do")
             wrong = difference(self._reference, subject.model, inputs, expected, outputs, self.told)
             if wrong is None and is_own:
@@ -224,17 +256,80 @@ class PlayedTrials:
                 fault = Fault.NONDETERMINISTIC if differs else wrong.fault
                 message = wrong.message + (_DIFFERS if differs else _advice(subject.lacking))
                 raise FaultDetected(Stage.ANSWERED, fault, message, trial=self.num_answered + 1)
+            self._check_left(record, subject, subject.model, inputs, wanted, left)
+            self._check_overwritten(subject, played)
             self._check_origin(record, played, expected)
+            if goes_on:
+                self._call_again(record, subject, inputs, arena)
             if is_rounded:
                 self.rounds_dots = True
                 self._play(Play(record, arena.spec, exact_dots=False, marks=False), arena)
-                self._check_rounded(arena.take_outputs(), expected)
+                self._check_rounded(_split(arena.take_outputs(), len(wanted))[0], expected)
         self.num_answered += 1
+
+    def _wanted(self, record: int, model: Any, inputs: list[Any]) -> list[torch.Tensor]:
+        """What a call of the task leaves of what is compared beside its answer."""
+        remains = self._remains[record]
+        return self._reference.expected(remains.of(model), inputs).outputs if remains else []
+
+    def _check_left(
+        self,
+        record: int,
+        subject: Subject,
+        model: Any,
+        inputs: list[Any],
+        wanted: list[torch.Tensor],
+        left: list[torch.Tensor],
+    ) -> None:
+        """Check what a call left beside its answer. `model`: as it was before. Raises `FaultDetected`."""
+        effects, remains = self._reference.effects(model), self._remains[record]
+        for (name, one), want, have in zip(remains.each(), wanted, left, strict=True):
+            if may_stay(effects, one, have, inputs, subject.model) or not is_finite([want]):
+                continue
+            expected = Expected([want], frozenset(), False)
+            wrong = difference(self._reference, one.of(model), inputs, expected, [have])
+            if wrong is not None:
+                self._refuse(wrong.fault, f"{name} after the call, which the task's call changes: {wrong.message}")
+        if remains.lacking:
+            names = ", ".join(remains.lacking[:4])
+            message = f"the task's call changes {names}, and ModelNew holds no such tensor with the same values"
+            self._refuse(Fault.OUTPUT_MISMATCH, message)
+
+    def _check_overwritten(self, subject: Subject, played: Played) -> None:
+        if played.changed_state:
+            model, state = subject.model, subject.state
+            held = counterparts(model, {name for name, _ in named_tensors(model)}, state, subject.named)
+            name = overwritten(self._reference.effects(model), model, held, played.changed_state, state)
+            if name is not None:
+                self._refuse(Fault.OUTPUT_MISMATCH, f"the call changes {name}, which the task's call does not do")
+
+    def _goes_on(self, played: Played, subject: Subject, inputs: list[Any]) -> bool:
+        """Whether the call is played once more, after earlier ones: some call has changed what the model holds."""
+        if self._called is None and (played.changed_state or self._reference.effects(subject.model).keeps):
+            self._called = self._reference.after(subject.model, inputs)
+        return self._called is not None
+
+    def _call_again(self, record: int, subject: Subject, inputs: list[Any], arena: Arena) -> None:
+        """Play the call after those before, as the reference is called, and compare. Raises `FaultDetected`."""
+        reference, model = self._reference, self._called
+        expected, wanted = reference.expected(model, inputs), self._wanted(record, model, inputs)
+        self._play(Play(record, arena.spec, marks=False, state="continued"), arena)
+        outputs, left = _split(arena.take_outputs(), len(wanted))
+        if reference.is_comparable(model, inputs, expected):
+            wrong = difference(reference, model, inputs, expected, outputs)
+            if wrong is not None:
+                self._refuse(wrong.fault, f"a call after others, with the state that they left: {wrong.message}")
+            self._check_left(record, subject, model, inputs, wanted, left)
+        self._called = reference.after(model, inputs)
+
+    def _refuse(self, fault: Fault, message: str) -> NoReturn:
+        raise FaultDetected(Stage.ANSWERED, fault, message, trial=self.num_answered + 1)
 
     def _answers_differently(self, record: int, arena: Arena, outputs: list[torch.Tensor]) -> bool:
         """Whether a wrong answer changes when the same call is played again."""
         self._play(Play(record, arena.spec, marks=False), arena)
-        return not all(torch.equal(raw(one), raw(two)) for one, two in zip(arena.take_outputs(), outputs, strict=True))
+        again = arena.take_outputs()[: len(outputs)]
+        return not all(torch.equal(raw(one), raw(two)) for one, two in zip(again, outputs, strict=True))
 
     def _play(self, play: Play, arena: Arena, meanwhile: Callable[[], None] = lambda: None) -> Played:
         timeout_s = self._limits.call_timeout_s + (_TUNING_S if self._on_gpu else 0.0)
@@ -262,7 +357,7 @@ class PlayedTrials:
         trace = self._traces[record]
         if "no_kernel_launched" not in self._relaxed and not self._has_torch_work[record]:
             given = _given_back(trace) if expected.returns_input else set()
-            for index, share in enumerate(played.coverage):
+            for index, share in enumerate(played.coverage[: len(expected.outputs)]):
                 if self._on_gpu:  # there, what differs without kernels: an activation keeps positive values as they are
                     share = self._most_stored[index] = max(share, self._most_stored.get(index, 0.0))
                 if share < MIN_COVERAGE and index not in given:
@@ -287,7 +382,7 @@ class PlayedTrials:
     def _check_rounded(self, outputs: list[torch.Tensor], expected: Expected) -> None:
         for number, (got, exact) in enumerate(zip(outputs, expected.outputs, strict=True)):
             tolerance = TOLERANCES.get(got.dtype)
-            if tolerance is not None and not _is_close(got, exact, tolerance * ROUNDED_DOTS_FACTOR):
+            if tolerance is not None and not is_within(got, exact, tolerance * ROUNDED_DOTS_FACTOR):
                 message = (
                     f"output {number} is right only if products of float32 are exact; a device rounds them to TF32 by "
                     "default: give tl.dot input_precision='ieee', or make the computation less sensitive"
@@ -307,9 +402,10 @@ class PlayedTrials:
         self._player.end_and_close()
 
 
-def new_irs(known: tuple[KernelIr, ...], more: tuple[KernelIr, ...]) -> tuple[KernelIr, ...]:
-    """Those of `more` that are not known."""
-    return tuple(ir for ir in more if ir not in known)
+def _split(outputs: list[torch.Tensor], num_remains: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """The answer, and what is compared besides."""
+    end = len(outputs) - num_remains
+    return outputs[:end], outputs[end:]
 
 
 def _advice(lacking: tuple[str, ...]) -> str:
@@ -349,12 +445,3 @@ def _same_order(output: Place, stride: Sequence[int]) -> bool:
 
 def _storages_of_outputs(trace: Trace) -> set[int]:
     return {output.storage for output in trace.outputs if isinstance(output, Place) and 0 not in output.shape}
-
-
-def _is_close(got: torch.Tensor, expected: torch.Tensor, tolerance: float) -> bool:
-    wide = torch.complex128 if got.is_complex() else torch.float64
-    got, expected = got.to(wide), expected.to(wide)
-    finite = torch.isfinite(expected) & torch.isfinite(got)
-    magnitude = torch.where(finite, expected.abs(), 0.0)
-    rms = magnitude.square().sum().div(max(1, int(finite.sum()))).sqrt()
-    return bool((torch.where(finite, (got - expected).abs(), 0.0) <= tolerance * (magnitude + rms)).all())

@@ -67,7 +67,7 @@ def only_moves(reference: Reference, model: Any, inputs: list[Any]) -> bool:
     bytes of integers in reverse).
     """
     if reference not in _known:
-        _known[reference] = not _watch(model, inputs).computes or _is_permutation(reference, model)
+        _known[reference] = not _watch(reference.fresh(model), inputs).computes or _is_permutation(reference, model)
     return _known[reference]
 
 

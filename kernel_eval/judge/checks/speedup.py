@@ -45,6 +45,7 @@ class SpeedCheck:
         self._job = job
         self._reference = reference
         self._model = model
+        self._timed = reference.fresh(model)
         self._state = state
         self._player = player
         self._record = record
@@ -74,7 +75,7 @@ class SpeedCheck:
     def _time_reference(self) -> float:
         inputs = self._reference.inputs(derive_seed(self._job.secret, "timing", next(self._numbers)))
         with torch.no_grad():
-            return self._clock.time_us(lambda: self._model(*inputs))
+            return self._clock.time_us(lambda: self._timed(*inputs))
 
     def _time_candidate(self) -> float:
         inputs, expected = self._question()

@@ -297,3 +297,13 @@ def _specials_differ(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     nan_differs = got.isnan() != expected.isnan()
     inf_differs = (got.isinf() != expected.isinf()) | (got.isinf() & expected.isinf() & (got != expected))
     return nan_differs | inf_differs
+
+
+def is_within(got: torch.Tensor, expected: torch.Tensor, tolerance: float) -> bool:
+    """Whether each finite element is as near as a tolerance allows of its magnitude and that of the whole answer."""
+    wide = torch.complex128 if got.is_complex() else torch.float64
+    got, expected = got.to(wide), expected.to(wide)
+    finite = torch.isfinite(expected) & torch.isfinite(got)
+    magnitude = torch.where(finite, expected.abs(), 0.0)
+    rms = magnitude.square().sum().div(max(1, int(finite.sum()))).sqrt()
+    return bool((torch.where(finite, (got - expected).abs(), 0.0) <= tolerance * (magnitude + rms)).all())

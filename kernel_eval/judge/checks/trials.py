@@ -87,10 +87,12 @@ class Trials:
             signed=reference.has_few_rows(self.model, 8),
             any_size=reference.takes_any_size(self.model),
         )
+        model = self.model  # as the calls so far leave it
         for trial, variant in enumerate(variants):
-            inputs, expected, drawn = reference.question(self.model, derive_seed(secret, "inputs", trial), variant)
+            inputs, expected, drawn = reference.question(model, derive_seed(secret, "inputs", trial), variant)
             self._count_draw(drawn)
-            self._trial(worker, inputs, expected)
+            self._trial(worker, model, inputs, expected)
+            model = reference.after(model, inputs)
             self.num_answered += 1
             if trial == 0 and self.first is not None:
                 after_first(self.first)
@@ -126,7 +128,7 @@ class Trials:
         self._arenas.append(arena)
         return arena
 
-    def _trial(self, worker: WorkerChannel, inputs: list[Any], expected: Expected) -> None:
+    def _trial(self, worker: WorkerChannel, model: Any, inputs: list[Any], expected: Expected) -> None:
         arena = self._arena(inputs, expected.outputs)
         timeout_s = self._limits.call_timeout_s + self._limits.compile_timeout_s
         answer = worker.request(Call(arena.spec), Answered, "call", timeout_s, arena.fd)
@@ -136,7 +138,7 @@ class Trials:
         check_form(answer.outputs, expected.outputs)
         outputs = arena.take_outputs()
         self._answers.append(outputs)
-        wrong = difference(self.reference, self.model, inputs, expected, outputs, self._told)
+        wrong = difference(self.reference, model, inputs, expected, outputs, self._told)
         if wrong is not None:
             differs = self._answers_differently(worker, inputs, expected, outputs)
             fault = Fault.NONDETERMINISTIC if differs else wrong.fault
@@ -170,7 +172,7 @@ class Trials:
                 Fault.MEMORY_FAULT,
                 answer.overrun or "memory beside an input was written to: a store goes out of bounds",
             )
-        if changed and not expected.changes_inputs:
+        if changed and not expected.changed_inputs:
             self._break_rule("input_changed", "an input was written to, which the task's own code does not do")
 
     def _check_reused_outputs(self, worker: WorkerChannel) -> None:

@@ -26,7 +26,7 @@ from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.checks.answer_spread import MIN_DRAWS, AnswerSpread, check_told
 from weir.kernel_eval.judge.checks.device_build import DeviceBuild
 from weir.kernel_eval.judge.checks.outcome import EVALUATION_ERRORS, CheckOutcome, EvaluationError, outcome_of
-from weir.kernel_eval.judge.checks.played_trials import Kernels, PlayedTrials, Questions, Subject, draw, new_irs
+from weir.kernel_eval.judge.checks.played_trials import Kernels, PlayedTrials, Questions, Subject, draw
 from weir.kernel_eval.judge.checks.proof import second_opinion
 from weir.kernel_eval.judge.checks.recording import Recording, SecondRecording, digest, form_of, stand_ins
 from weir.kernel_eval.judge.checks.reference_operators import hybrid_details, only_moves
@@ -209,7 +209,7 @@ class _Attempt:
 
     def _subjects(self, model: Any, recording: Recording, fixed: frozenset[str]) -> list[Subject]:
         """The model and the candidate's state, with the parameters of trials first, then as they were constructed."""
-        own = Subject(model, self._placed(recording.state))
+        own = Subject(model, self._placed(recording.state), named=recording.named)
         if "varied_parameters" in self._relaxed:
             return [own]
         varied = VariedParameters(model, derive_seed(self._job.secret, "parameters"), fixed)
@@ -217,11 +217,11 @@ class _Attempt:
             return [own]
         state, lacking = varied.in_state(recording.state, recording.named)
         self.details["varied_parameters"] = varied.names
-        subject = Subject(varied.model, self._placed(state), tuple(lacking))
+        subject = Subject(varied.model, self._placed(state), tuple(lacking), recording.named)
         far = VariedParameters(model, derive_seed(self._job.secret, "far"), fixed, far=True)
         if self._reference.decides_otherwise(far.model, varied.model):
             state, lacking = far.in_state(recording.state, recording.named)
-            self._far = Subject(far.model, self._placed(state), tuple(lacking))
+            self._far = Subject(far.model, self._placed(state), tuple(lacking), recording.named)
         return [subject, own]
 
     def _placed(self, state: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -272,8 +272,9 @@ class _Attempt:
         recorded = self._recorded(recording, subject, inputs, trial)
         if recorded not in self.records:
             to_code = self._build(recorded)  # first: so that "does not compile" goes before "cannot be played"
-            work = trials.load(recorded, question, to_code, only_moves=only_moves(reference, subject.model, inputs))
-            self._note(hybrid_details(work, subject.model, inputs))
+            moves = only_moves(reference, subject.model, inputs)
+            work = trials.load(recorded, subject, question, to_code, only_moves=moves)
+            self._note(hybrid_details(work, reference.fresh(subject.model), inputs))
             self.records.append(recorded)
         if trial == 0 and "ir_differs" not in self._relaxed:
             self._start_second(init_arguments, inputs)
@@ -330,7 +331,7 @@ class _Attempt:
 
     def _build(self, recorded: Recorded) -> Callable[[], Kernels] | None:
         """Compile for the target what was not compiled yet, beside the trials; what does it before them, on a GPU."""
-        new = new_irs(self.irs, recorded.irs)
+        new = _new_irs(self.irs, recorded.irs)
         self.irs += new
         if self._device is not None:
             return functools.partial(self._device.kernels, recorded.trace, recorded.irs)
@@ -395,6 +396,11 @@ def _with_room(job: Job, reference: Reference) -> Job:
     size = sum(tensor.nbytes for tensor in tensors_among(reference.inputs(0)))
     limits = msgspec.structs.replace(job.limits, memory_bytes=job.limits.memory_bytes + _ROOM * size)
     return msgspec.structs.replace(job, limits=limits)
+
+
+def _new_irs(known: tuple[KernelIr, ...], more: tuple[KernelIr, ...]) -> tuple[KernelIr, ...]:
+    """Those of `more` that are not known."""
+    return tuple(ir for ir in more if ir not in known)
 
 
 def _refused_configuration(tree: ast.Module, error: EvaluationError | None) -> str | None:

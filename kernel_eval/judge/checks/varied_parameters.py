@@ -21,6 +21,7 @@ import torch
 
 from weir.kernel_eval.ipc.messages import MAX_NAMED, NamedPlace
 from weir.kernel_eval.ipc.trace import Place
+from weir.kernel_eval.judge.state.counterparts import last_part, view_of
 
 _SHIFT_SCALE = 0.5  # of what replaces zeros; other constants are replaced by values from 0.5 to 1.5
 _FAR = 8.0  # times as far, where bounds may be
@@ -79,7 +80,8 @@ class VariedParameters:
         sizes = {kind[1] for _, kind, _ in self._constants if isinstance(kind[0], bytes)}
         kinds: dict[Place, _Kind] = {}
         for place in found:
-            view = _view(state, place)
+            view = view_of(state, place)
+            view = view if view is not None and (view.is_floating_point() or view.dtype is torch.bool) else None
             kind = None if view is None else _kind(view) or (_digest(view) if view.numel() in sizes else None)
             if kind is not None:
                 kinds[place] = kind
@@ -87,7 +89,7 @@ class VariedParameters:
         touched = {place.storage for place in matches.values()}
         varied = [piece.clone() if number in touched else piece for number, piece in enumerate(state)]
         for constant in self._constants:
-            view = _view(varied, matches[constant.name]) if constant.name in matches else None
+            view = view_of(varied, matches[constant.name]) if constant.name in matches else None
             if view is not None:
                 _fill(view, constant.values)
         return varied, [name for name in self.names if name not in matches]
@@ -109,7 +111,7 @@ def _matches(
     """For each name of the reference's, the place in the candidate's state that stands for it."""
     free = dict(kinds)
     left = list(constants)
-    for part_of in (_whole, _last_part, _nothing):
+    for part_of in (_whole, last_part, _nothing):
         alike: dict[Any, list[Place]] = {}
         for place, kind in free.items():
             alike.setdefault((part_of(found[place].name), kind), []).append(place)
@@ -124,10 +126,6 @@ def _matches(
 
 def _whole(name: str) -> str:
     return name
-
-
-def _last_part(name: str) -> str:
-    return name.rpartition(".")[2]
 
 
 def _nothing(name: str) -> str:
@@ -168,25 +166,3 @@ def _draw(kind: _Kind, own: torch.Tensor, generator: torch.Generator, far: bool)
 
 def _fill(tensor: torch.Tensor, values: torch.Tensor) -> None:
     tensor.copy_(values.view(tensor.shape))
-
-
-def _view(state: Sequence[torch.Tensor], place: Place) -> torch.Tensor | None:
-    """The tensor at a place of the state; None if there is none."""
-    dtype = getattr(torch, place.dtype, None)
-    if not isinstance(dtype, torch.dtype) or not (dtype.is_floating_point or dtype is torch.bool):
-        return None
-    if not 0 <= place.storage < len(state):
-        return None
-    memory = state[place.storage]
-    whole = memory.numel() // dtype.itemsize
-    if len(place.shape) != len(place.stride) or min(*place.shape, 1) < 1 or place.offset < 0:
-        return None
-    taken = 1  # elements from the first to the last, of the dimensions so far
-    for step, size in sorted(zip(place.stride, place.shape, strict=True)):
-        if size > 1 and step < taken:
-            return None  # elements would share memory
-        taken += (size - 1) * step
-    if place.offset + taken > whole:
-        return None
-    strides = [step if size > 1 else 1 for step, size in zip(place.stride, place.shape, strict=True)]
-    return memory[: whole * dtype.itemsize].view(dtype).as_strided(place.shape, strides, place.offset)

@@ -105,10 +105,14 @@ def untransferable(trace: Trace) -> str | None:
     return None
 
 
-def needed(trace: Trace, relaxed: frozenset[str], *, permitted: Permitted = NONE) -> Trace:
-    """The trace without the operators that taint their results: the answer of a valid call does not depend on them."""
+def needed(trace: Trace, relaxed: frozenset[str], *, permitted: Permitted = NONE, updates_state: bool = False) -> Trace:
+    """The trace without the operators that taint their results: the answer of a valid call does not depend on them.
+
+    `updates_state`: keep those that compute from the inputs what the task's call changes of its model, by operators
+    that read only what they are given.
+    """
     flow = _Flow(trace, relaxed, permitted=permitted)
-    kept = tuple(step for step in trace.steps if flow.follow(step))
+    kept = tuple(step for step in trace.steps if flow.follow(step) or (updates_state and flow.is_harmless(step)))
     return Trace(trace.storages, kept, trace.outputs)
 
 
@@ -174,6 +178,13 @@ class _Flow:
         if read & self.from_kernels:
             self.from_kernels |= written
         return not (computes or read & self.tainted.keys())
+
+    def is_harmless(self, step: Step) -> bool:
+        """Whether a step reads only memory that was filled, by an operator that checks what it reads."""
+        if not isinstance(step, Operator) or operator_name(step) not in _SETUP:
+            return False
+        touched = {place.storage for place in places([*step.arguments, *step.keywords.values(), *step.results])}
+        return all(self.tainted.get(storage, ("",))[0] != "foreign_memory" for storage in touched)
 
     def _looks_up(self, step: Operator) -> bool:
         """Whether inputs say where to read: any function of few values can be a table, and a choice of two a mask."""

@@ -44,7 +44,16 @@ from weir.kernel_eval.replay.device.gpu_modules import GpuModules
 from weir.kernel_eval.replay.device.kernels import DeviceKernels
 from weir.kernel_eval.replay.device.tuning import Tuning
 from weir.kernel_eval.replay.ir_launches import LaunchFailed
-from weir.kernel_eval.replay.steps import FILLS, changed_inputs, fresh_storages, given_to, run_operator, write_outputs
+from weir.kernel_eval.replay.steps import (
+    FILLS,
+    Left,
+    changed,
+    fresh_storages,
+    given_to,
+    left_or,
+    run_operator,
+    write_outputs,
+)
 from weir.kernel_eval.replay.values import tensor_at
 from weir.kernel_eval.timing.cuda_clock import GpuClock
 from weir.kernel_eval.toolchain import scratch_folder
@@ -69,6 +78,7 @@ class DevicePlayer:
         self._records: list[_Loaded] = []
         self._num_played = 0
         self._clock: GpuClock | None = None
+        self._left: Left = {}  # by the last of several calls in succession
 
     def serve(self) -> None:
         """Handle requests until the judge closes the channel."""
@@ -113,7 +123,10 @@ class DevicePlayer:
             self._choose(record, memory, message.arena)
             fill = FILLS[self._num_played % len(FILLS)]
             self._num_played += 1
-            return play(record, memory, message.arena, marks=message.marks, fill=fill)
+            left = self._left if message.state == "continued" else {}
+            if message.state != "given":
+                self._left = left
+            return play(record, memory, message.arena, marks=message.marks, fill=fill, left=left)
         finally:
             torch.cuda.synchronize()
             memory.close()
@@ -149,14 +162,17 @@ class DevicePlayer:
             memory.close()
 
 
-def play(record: _Loaded, memory: tensor_arena.Memory, spec: ArenaSpec, *, marks: bool, fill: int) -> Played:
+def play(
+    record: _Loaded, memory: tensor_arena.Memory, spec: ArenaSpec, *, marks: bool, fill: int, left: Left
+) -> Played:
     """Run a record on the inputs and the state of an arena, and write its outputs there.
 
-    `fill`: the content of each byte of memory that no step has written. Raises `LaunchFailed`, ValueError for steps
+    `fill`: the content of each byte of memory that no step has written. `left`: the state that earlier calls left, if
+    it differs from the arena's; takes what this call leaves. Raises `LaunchFailed`, ValueError for steps
     that are refused, and errors of the device.
     """
     trace = record.trace
-    storages, buffers = _guarded(trace, memory, spec, fill)
+    storages, buffers = _guarded(trace, memory, spec, fill, left)
     _execute(record, storages)
     for storage, buffer in zip(trace.storages, buffers, strict=True):
         before, after = buffer[:_GUARD_BYTES], buffer[_GUARD_BYTES + storage.size_bytes :]
@@ -165,17 +181,18 @@ def play(record: _Loaded, memory: tensor_arena.Memory, spec: ArenaSpec, *, marks
             text = f"memory beside a tensor of {storage.size_bytes} bytes was written to: a store goes out of bounds"
             raise LaunchFailed("out_of_bounds", name, text)
     write_outputs(trace, storages, memory, spec)
-    changed = changed_inputs(trace, storages, memory, spec)
+    inputs, state = changed(trace, storages, memory, spec, left)
     chosen = tuple(launch.ir for _, launch in sorted(record.chosen.items()) if launch.ir is not None)
     if not marks:
-        return Played((), changed, chosen=chosen)
+        return Played((), inputs, chosen=chosen, changed_state=state)
     without = fresh_storages(trace, memory, spec, fill)
     _execute(record, without, launches=False)
-    return Played(tuple(_coverage(output, storages, without) for output in trace.outputs), changed, chosen=chosen)
+    coverage = tuple(_coverage(output, storages, without) for output in trace.outputs)
+    return Played(coverage, inputs, chosen=chosen, changed_state=state)
 
 
 def _guarded(
-    trace: Trace, memory: tensor_arena.Memory, spec: ArenaSpec, fill: int
+    trace: Trace, memory: tensor_arena.Memory, spec: ArenaSpec, fill: int, left: Left
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """The storages of a trace as `fresh_storages` makes them, and the buffers within which they lie."""
     given = given_to(spec)
@@ -186,7 +203,8 @@ def _guarded(
         if storage.kind in given:
             flat = tensor_arena.flat_view(memory, given[storage.kind][storage.index])
             if flat.numel():
-                inner[: flat.numel() * flat.element_size()].copy_(flat.view(torch.uint8))
+                whole = inner[: flat.numel() * flat.element_size()]
+                whole.copy_(left_or(flat.view(torch.uint8), storage, left))
         storages.append(inner)
         buffers.append(buffer)
     return storages, buffers

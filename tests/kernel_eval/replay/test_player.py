@@ -83,6 +83,19 @@ def test_operators_move_what_kernels_made_and_a_changed_input_is_told() -> None:
     assert (report.coverage, report.changed_inputs) == ((1.0,), (0,))
 
 
+def test_calls_in_succession_begin_with_the_state_that_the_last_one_left() -> None:
+    state = Place(0, "float32", (N,), (1,), 0)
+    trace = Trace((Storage("state", 0, 4 * N),), (launch(state, state, Plain(N)),), (state,))
+    launches, left, outputs = IrLaunches([KernelIr("add:1", TEXT, {})], 1 << 30, 60.0), dict[int, torch.Tensor](), []
+    for begins_with in (left, left, None):
+        arena = Arena([[], [torch.arange(float(N))]], [torch.empty(N)], 64)
+        launches.begin(exact_dots=True, marks=False)
+        report = play(trace, launches, attach(arena.spec, arena.fd), arena.spec, marks=False, left=begins_with)
+        assert report.changed_state == (0,)
+        outputs.append(arena.take_outputs()[0] - torch.arange(float(N)))
+    assert [float(output.mean()) for output in outputs] == [1.0, 2.0, 1.0]
+
+
 @pytest.mark.parametrize(
     ("step", "kind"),
     [

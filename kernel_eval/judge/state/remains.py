@@ -1,0 +1,104 @@
+"""What a call leaves in inputs and in the model's state, as further outputs of its record, and how it is compared.
+
+A player writes outputs to where the judge reads them, and so it writes what is to be compared besides. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from weir.kernel_eval.ipc.trace import Place, Storage, StorageKind, Trace
+from weir.kernel_eval.judge.state.counterparts import Counterpart
+from weir.kernel_eval.tasks.effects.side_effects import SideEffects, WithEffects, differ, named_tensors, tensors_of
+
+
+class Remains(NamedTuple):
+    """Inputs by number, and what a model holds by name, whose contents after a call are compared, in this order.
+
+    lacking: what the task's call changes of its model, and the candidate has no tensor for.
+    """
+
+    inputs: tuple[int, ...] = ()
+    state: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.inputs or self.state)
+
+    def of(self, model: Any) -> WithEffects:
+        """A model that answers with them."""
+        return WithEffects(model, self.inputs, self.state)
+
+    def each(self) -> list[tuple[str, Remains]]:
+        """Each of them alone, with how a message names it."""
+        inputs = [(f"input {number}", Remains(inputs=(number,))) for number in self.inputs]
+        return inputs + [(name, Remains(state=(name,))) for name in self.state]
+
+
+def remains_of(effects: SideEffects, model: Any, held: dict[str, Counterpart]) -> Remains:
+    """What is compared of what a task's call changes. `held`: where the candidate has it."""
+    lacking = tuple(n for n, t in named_tensors(model) if n in effects.state and n not in held and not _is_counter(t))
+    return Remains(effects.inputs, tuple(name for name in effects.state if name in held), lacking)
+
+
+def with_remains(
+    trace: Trace, remains: Remains, held: dict[str, Counterpart], inputs: list[Any], state: Sequence[torch.Tensor]
+) -> Trace:
+    """The record with them as further outputs."""
+    given, storages, places = tensors_of(inputs), list(trace.storages), list[Place]()
+    for number in remains.inputs:
+        tensor = given[number]
+        span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+        at = _position(storages, "input", number, span * tensor.element_size())
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        places.append(Place(at, dtype, tuple(tensor.shape), tuple(tensor.stride()), 0))
+    for name in remains.state:
+        place = held[name].place
+        at = _position(storages, "state", place.storage, state[place.storage].numel())
+        places.append(Place(at, place.dtype, place.shape, place.stride, place.offset))
+    return Trace(tuple(storages), trace.steps, (*trace.outputs, *places))
+
+
+def may_stay(effects: SideEffects, one: Remains, left: torch.Tensor, inputs: list[Any], model: Any) -> bool:
+    """Whether it is as it was before the call, and may be: an input that is spare, or a count of calls.
+
+    A count, one integer, has to go on only where a later call's answer depends on it. `model`: as it was constructed.
+    """
+    if one.inputs:
+        number = one.inputs[0]
+        return number in effects.spare and not differ(left, tensors_of(inputs)[number])
+    before = dict(named_tensors(model))[one.state[0]]
+    return _is_counter(before) and not differ(left.reshape(before.shape), before)
+
+
+def overwritten(
+    effects: SideEffects,
+    model: Any,
+    held: dict[str, Counterpart],
+    changed: Sequence[int],
+    state: Sequence[torch.Tensor],
+) -> str | None:
+    """A tensor, by name, that fills a piece of the state that was changed, and that the task's call leaves as it is."""
+    for name, found in held.items():
+        place = found.place
+        if found.is_named and name not in effects.state and place.storage in changed:
+            tensor = dict(named_tensors(model))[name]
+            if tensor.nbytes == state[place.storage].numel():
+                return name
+    return None
+
+
+def _is_counter(tensor: torch.Tensor) -> bool:
+    return tensor.numel() == 1 and not (tensor.is_floating_point() or tensor.is_complex())
+
+
+def _position(storages: list[Storage], kind: StorageKind, index: int, num_bytes: int) -> int:
+    """The position of a storage among those of a record, to which it is added if it is not there."""
+    for position, storage in enumerate(storages):
+        if (storage.kind, storage.index) == (kind, index):
+            return position
+    storages.append(Storage(kind, index, num_bytes))
+    return len(storages) - 1
