@@ -153,7 +153,7 @@ class Controller:
         fetch_newest(self.settings.store)
         while True:
             newest = self._newest()
-            end = await self.slot.train(newest, self._cores(self.members), ())
+            end = await self.slot.train(newest, list(self.members), self._cores(self.members), ())
             if end.failure is None:
                 return self._newest()
             if end.is_fatal:
@@ -243,7 +243,7 @@ class Controller:
         """Run a round of these groups in the slot, on the devices of these members."""
         refilled = self.host.book.num_refilled
         more = refilled - self._noted_refilled
-        end = await self.slot.train(self.host.weights, self._cores(members), groups, more)
+        end = await self.slot.train(self.host.weights, members, self._cores(members), groups, more)
         if end.version is not None:
             self._noted_refilled = refilled
             self._on_version(end.version)

@@ -66,22 +66,27 @@ class Slot:
                 self._worker = None
                 await worker.close()
 
-    async def train(self, known: int, cores: Sequence[int], groups: Sequence[str], refilled: int = 0) -> RoundEnd:
+    async def train(
+        self, known: int, members: Sequence[str], cores: Sequence[int], groups: Sequence[str], refilled: int = 0
+    ) -> RoundEnd:
         """Finish what was left or, if there are groups, run a round of them; `known` is the newest known version.
 
-        `refilled`: how many groups without spread were replaced since the round before.
+        It runs where these members are, on these cores. `refilled`: how many groups without spread were replaced since
+        the round before.
         """
         self._trains = True
         try:
             async with self._asking:
-                return await self._train(cores, {"known": known, "groups": list(groups), "refilled": refilled})
+                return await self._train(members, cores, {"known": known, "groups": list(groups), "refilled": refilled})
         finally:
             self._trains = False
 
-    async def _train(self, cores: Sequence[int], request: dict[str, Any]) -> RoundEnd:
+    async def _train(self, members: Sequence[str], cores: Sequence[int], request: dict[str, Any]) -> RoundEnd:
+        if self._worker is not None and not await self._worker.is_at(members):
+            await self._end_worker()
         if self._worker is None:
             try:
-                self._worker = await self._processes.start(self._order)
+                self._worker = await self._processes.start(self._order, members)
                 self._heard = False
             except ProcessFailed as error:
                 return RoundEnd(failure=f"the training slot did not start: {error}")
@@ -96,6 +101,9 @@ class Slot:
 
     async def close(self) -> None:
         """End the process; a round that runs is resumed by the next one."""
+        await self._end_worker()
+
+    async def _end_worker(self) -> None:
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.kill()

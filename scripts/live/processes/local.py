@@ -33,8 +33,8 @@ class LocalProcesses:
     def open(self) -> None:
         """Nothing is to be reached."""
 
-    async def start(self, order: Order) -> Worker:
-        """Start a child."""
+    async def start(self, order: Order, members: Sequence[str]) -> Worker:
+        """Start a child, whichever members train."""
         return await Child.start(order)
 
     def engine(self, member: str) -> LocalEngine:

@@ -43,6 +43,9 @@ class Worker(Protocol):
     def kill(self) -> None:
         """Kill it now. May be called twice."""
 
+    async def is_at(self, members: Sequence[str]) -> bool:
+        """Whether it runs where training on these members is to run."""
+
 
 class Engine(Protocol):
     """The engine of a member; it is started again when it ends, at another address."""
@@ -63,8 +66,8 @@ class Processes(Protocol):
     def open(self) -> None:
         """Reach what runs them; blocks. Raises `CommandError`."""
 
-    async def start(self, order: Order) -> Worker:
-        """Start a process where training may run. Raises `ProcessFailed`."""
+    async def start(self, order: Order, members: Sequence[str]) -> Worker:
+        """Start a process where training on these members is to run. Raises `ProcessFailed`."""
 
     def engine(self, member: str) -> Engine:
         """The engine of a member, which `Engine.url` starts. Raises `ProcessFailed` where there is no room for it."""

@@ -1,7 +1,7 @@
 """Processes of a Ray cluster: a placement group for each member, and an actor in it for each process.
 
 Ray finds the machines, starts engines again that ended, and moves what a lost machine had; with the controller all
-actors end. The training slot has its place beside the engine of the member that trains first.
+actors end. The training slot has its place beside the engine of the member that trains first, of those that train.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from weir.scripts.live.processes.processes import Order, ProcessFailed, Worker
 try:
     import ray
     from ray.exceptions import ActorUnavailableError, RayActorError, RayError
-    from ray.util.placement_group import PlacementGroup, placement_group
+    from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     from weir.scripts.live.processes.ray_actors import EngineActor, Home, WorkerActor
@@ -67,14 +67,21 @@ class RayProcesses:
         finally:
             signal.signal(signal.SIGTERM, on_term)  # Ray sets one that ends the process at once
 
-    async def start(self, order: Order) -> Worker:
-        """Start an actor with the process where the first member trains. Raises `ProcessFailed`."""
-        actor: Any = ray.remote(WorkerActor).options(**await self._options(self._training_place())).remote(self._home)
+    async def start(self, order: Order, members: Sequence[str]) -> Worker:
+        """Start an actor with the process at the place of one of these members. Raises `ProcessFailed`."""
+        place = await self._training_place(members)
+        actor: Any = ray.remote(WorkerActor).options(**await self._options(place)).remote(self._home)
         try:
             await actor.start.remote(order)
         except RayError as error:
             raise ProcessFailed(_last_line(error)) from error
-        return RayWorker(actor)
+        return RayWorker(self, actor, place)
+
+    def training_places(self, members: Sequence[str]) -> list[str]:
+        """Where training on these members may run: at those without a URL, or at a place of its own, best first."""
+        named = [self._members[name] for name in members]
+        able = [m for m in named if Tag.TRAIN in m.tags and (m.url is None or m.name in self._places)]
+        return [member.name for member in sorted(able, key=lambda member: -member.priority)] or [SLOT]
 
     def engine(self, member: str) -> RayEngine:
         """The engine of a member, started again as often as it ends."""
@@ -87,6 +94,21 @@ class RayProcesses:
         host = "127.0.0.1" if self._config.ray_address is None else None
         arguments = (self._home, self._config_path, self._members[member], host, self._config.retry_s)
         return ray.remote(EngineActor).options(**options).remote(*arguments)
+
+    async def has_machine(self, place: str) -> bool:
+        """Whether a place is on a machine that lives, as far as Ray knows."""
+        if (group := self._places.get(place)) is None:
+            return False
+        table = await asyncio.to_thread(placement_group_table, group)
+        return bool(table["state"] == "CREATED")
+
+    def no_room(self, place: str) -> ProcessFailed:
+        """What is said of a place that no machine has."""
+        cluster: Any = ray  # without types
+        return ProcessFailed(
+            f"the Ray cluster has no room for {place}: it needs {_words(self._needs(place))}, and of all its "
+            f"{_words(cluster.cluster_resources())} there are free {_words(cluster.available_resources())}"
+        )
 
     async def close(self) -> None:
         """Leave the cluster; one that was made here ends."""
@@ -101,10 +123,13 @@ class RayProcesses:
         own = {"num_cpus": num_cpus, "include_dashboard": False, "object_store_memory": OBJECTS_BYTES}
         return own | {"address": "local"}  # without it, Ray joins one that runs here
 
-    def _training_place(self) -> str:
-        """The member without a URL that trains first; one of its own where none of them trains."""
-        able = [m for m in self._members.values() if Tag.TRAIN in m.tags and (m.url is None or m.name in self._places)]
-        return max(able, key=lambda member: member.priority).name if able else SLOT
+    async def _training_place(self, members: Sequence[str]) -> str:
+        """The best one whose machine lives, else one that had none yet."""
+        places = self.training_places(members)
+        for place in places:
+            if await self.has_machine(place):
+                return place
+        return next((place for place in places if place not in self._places), places[0])
 
     def _needs(self, place: str) -> dict[str, float]:
         member = self._members.get(place)
@@ -119,11 +144,7 @@ class RayProcesses:
         if group is None:
             group = self._places[place] = placement_group([needs])
         if not await asyncio.to_thread(group.wait, PLACE_LIMIT_S):
-            cluster: Any = ray  # without types
-            raise ProcessFailed(
-                f"the Ray cluster has no room for {place}: it needs {_words(needs)}, and of all its "
-                f"{_words(cluster.cluster_resources())} there are free {_words(cluster.available_resources())}"
-            )
+            raise self.no_room(place)
         strategy = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=0)
         return {"num_cpus": 0, "scheduling_strategy": strategy}
 
@@ -143,7 +164,9 @@ class RayEngine:
         before = self._url
         try:
             self._url = str(await asyncio.wait_for(self._actor.url.remote(), ANSWER_LIMIT_S))
-        except (ActorUnavailableError, TimeoutError):
+        except (ActorUnavailableError, TimeoutError) as error:
+            if not await self._processes.has_machine(self._engine.member.name):
+                raise self._processes.no_room(self._engine.member.name) from error
             return None
         except RayActorError as error:
             self._actor = None
@@ -161,8 +184,8 @@ class RayEngine:
 class RayWorker:
     """A process in an actor that is not started again: the controller must know of its end."""
 
-    def __init__(self, actor: Any) -> None:
-        self._actor = actor
+    def __init__(self, processes: RayProcesses, actor: Any, place: str) -> None:
+        self._processes, self._actor, self._place = processes, actor, place
         self._reports = actor.reports.remote()
         self._lost = ""
 
@@ -191,6 +214,10 @@ class RayWorker:
     def kill(self) -> None:
         """Kill the actor, and so the process."""
         ray.kill(self._actor)
+
+    async def is_at(self, members: Sequence[str]) -> bool:
+        """Whether its place is of one of these members."""
+        return self._place in self._processes.training_places(members)
 
 
 def _last_line(error: Exception) -> str:

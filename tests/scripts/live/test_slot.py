@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ class Workers:
         (folder / "worker_of_the_test.py").write_text(WORKER)
         self.started: list[Child] = []
 
-    async def start(self, order: Order) -> Child:
+    async def start(self, order: Order, members: Sequence[str]) -> Child:
         self.started.append(
             await Child.start(Order(module="worker_of_the_test", arguments=[], log_path=order.log_path))
         )
@@ -59,7 +60,7 @@ def test_a_slot_that_stands_still_is_killed_and_one_that_works_for_long_is_not(
 
     async def train_twice() -> tuple[RoundEnd, RoundEnd]:
         slot = Slot(None, Settings(batch=1), tmp_path / "slot.log", stop_the_first, workers)  # type: ignore[arg-type]
-        ends = await slot.train(3, [], ["a"]), await slot.train(3, [], ["a"])
+        ends = await slot.train(3, ["m"], [], ["a"]), await slot.train(3, ["m"], [], ["a"])
         await slot.close()
         return ends
 
