@@ -169,7 +169,8 @@ class Play(msgspec.Struct, frozen=True, tag=True):
     The arguments of the arena are two lists of tensors: the inputs, and the state. `exact_dots`: products of float32
     are exact, otherwise their factors are rounded as on a device. `marks`: report which elements of the outputs kernels
     made. `state`: whether the call begins with the arena's and is forgotten ("given"), begins with it and is the first
-    of several in succession ("kept"), or begins with what the last of these left ("continued").
+    of several in succession ("kept"), or begins with what the last of these left ("continued"). `order`: without a GPU,
+    of what a device runs in any order (`RunLimits`).
     """
 
     record: int
@@ -177,6 +178,7 @@ class Play(msgspec.Struct, frozen=True, tag=True):
     exact_dots: bool = True
     marks: bool = True
     state: Literal["given", "kept", "continued"] = "given"
+    order: int = 0
 
 
 class Played(msgspec.Struct, frozen=True, tag=True):

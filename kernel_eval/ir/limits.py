@@ -22,7 +22,8 @@ class RunLimits:
     memory_bytes: of values in flight · chunk_elements: elements of the largest tensor over all programs that run
     together · max_iterations: of one loop · max_steps: operations over all programs that run together · cpu_s: of this
     thread · round_tf32: float32 dots at precision tf32 round their inputs · exact_dots: dots compute in float64, and do
-    not round their inputs.
+    not round their inputs · order: 0 runs programs, the lanes of atomics and the elements of reductions by their
+    numbers; any other number is the seed of an order that a device may take as well.
     """
 
     memory_bytes: int = 2 << 30
@@ -34,3 +35,4 @@ class RunLimits:
     cpu_s: float = 60.0
     round_tf32: bool = False
     exact_dots: bool = False
+    order: int = 0

@@ -1,8 +1,9 @@
 """Runs the launches of a record: their IR, on the storages of the record, by the interpreter of Triton's IR.
 
 The IR is text from a candidate's process, and is read strictly. Its arguments name storages and offsets; an address
-outside the storages of its launch is a fault of the kernel. A kernel whose result depends on the order in which its
-programs, or the lanes of a program, run has no defined result on a device, and is refused.
+outside the storages of its launch is a fault of the kernel. A kernel that reads or writes what other programs, or other
+lanes of a program, write has no defined result on a device, and is refused. Where only atomics meet, an order may
+decide nothing that matters (a counter from which programs take their tiles): such launches are played in several.
 """
 
 from __future__ import annotations
@@ -57,10 +58,14 @@ class IrLaunches:
             except IrError as error:
                 _refuse(error, ir.kernel)
 
-    def begin(self, *, exact_dots: bool, marks: bool) -> None:
-        """Start a run of the record. `marks`: note which bytes the launches store."""
+    def begin(self, *, exact_dots: bool, marks: bool, order: int = 0) -> None:
+        """Start a run of the record. `marks`: note which bytes the launches store · `order`: as in `RunLimits`."""
         self._limits = RunLimits(
-            memory_bytes=self._memory_bytes, cpu_s=self._cpu_s, exact_dots=exact_dots, round_tf32=not exact_dots
+            memory_bytes=self._memory_bytes,
+            cpu_s=self._cpu_s,
+            exact_dots=exact_dots,
+            round_tf32=not exact_dots,
+            order=order,
         )
         self._marks = marks
         self.num_rounded_dots = 0
@@ -85,7 +90,7 @@ class IrLaunches:
             )
         except IrError as error:
             _refuse(error, launch.name)
-        unordered = sorted(report.races | (report.ordered_atomics - _TOLERATED))
+        unordered = sorted(report.races)
         if unordered:
             message = (
                 f"the result depends on the order in which programs run ({', '.join(unordered)}), which a device does "
@@ -98,9 +103,6 @@ class IrLaunches:
         return [
             (touched[n], written.bytes(storages[touched[n]].numel()).numpy()) for n, written in report.written.items()
         ]
-
-
-_TOLERATED = frozenset({"float sum"})  # of atomics: another order changes rounding only
 
 
 def _argument(given: Given, numbers: dict[int, int]) -> Argument:

@@ -106,7 +106,7 @@ class Player:
         trace, launches = self._records[message.record]
         fill = FILLS[self._num_played % len(FILLS)]
         self._num_played += 1
-        launches.begin(exact_dots=message.exact_dots, marks=message.marks)
+        launches.begin(exact_dots=message.exact_dots, marks=message.marks, order=message.order)
         left = self._left if message.state == "continued" else {}
         if message.state != "given":
             self._left = left

@@ -1,8 +1,7 @@
-"""Atomic updates, in the order of programs, and of elements within a program.
+"""Atomic updates, in the order of programs, and of elements within a program, or in one drawn for each operation.
 
-A device has no such order. `ordered` of the counts says where the result depends on it: where a returned value is
-used and several programs or lanes meet, where exchanges meet, and where floats are added (only their rounding depends
-on it then).
+A device has no such order. `ordered` of the counts says where the result may depend on it: where a returned value is
+used and several programs or lanes meet, where exchanges meet, and where floats are added.
 """
 
 from __future__ import annotations
@@ -35,8 +34,21 @@ _EXCHANGES = ("exch", "xchg")
 _AT_ONCE = {"add": "sum", "fadd": "sum", "max": "amax", "min": "amin"}
 
 
-def _rounds(index: torch.Tensor) -> list[torch.Tensor]:
+def _order(frame: Frame, count: int) -> torch.Tensor | None:
+    """The order in which (count,) elements are updated, or None for that of their positions."""
+    shuffle = frame.machine.shuffle
+    return None if shuffle is None else torch.randperm(count, generator=shuffle)
+
+
+def _rounds(frame: Frame, index: torch.Tensor) -> list[torch.Tensor]:
     """Positions in which every index occurs at most once: the first occurrences, then the second ones, and so on."""
+    order = _order(frame, len(index))
+    if order is None:
+        return _occurrences(index)
+    return [order[positions] for positions in _occurrences(index[order])]
+
+
+def _occurrences(index: torch.Tensor) -> list[torch.Tensor]:
     order = torch.argsort(index, stable=True)
     ordered = index[order]
     first = torch.ones_like(ordered, dtype=torch.bool)
@@ -91,11 +103,14 @@ def _update(
             and element.bits >= 32
             and not (element.is_float and kind != "fadd" and kind != "add")
         ):
+            order = _order(frame, len(index)) if element.is_float else None
+            if order is not None:
+                index, part = index[order], part[order]
             view.scatter_reduce_(0, index, part, reduce=_AT_ONCE[kind], include_self=True)
             _note_order(frame, kind, element, len(index) > 1)
             continue
         update = _update_of(kind, element)
-        rounds = _rounds(index)
+        rounds = _rounds(frame, index)
         _note_order(frame, kind, element, len(rounds) > 1, used)
         old = torch.zeros_like(part)
         for positions in rounds:
@@ -144,7 +159,7 @@ def _atomic_cas(frame: Frame, operation: Operation) -> torch.Tensor:
     for _, where, index, view in frame.machine.memory.place(addresses, element, lanes):
         parts = [one if where is None else one[where] for one in (compared, value)]
         old = torch.zeros_like(parts[1])
-        rounds = _rounds(index)
+        rounds = _rounds(frame, index)
         _note_order(frame, "cas", element, len(rounds) > 1, True)
         for positions in rounds:
             at = index[positions]

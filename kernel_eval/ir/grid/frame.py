@@ -32,6 +32,7 @@ class Machine:
         self.steps = 0
         self.num_programs = grid[0] * grid[1] * grid[2]
         self.programs: Lanes = np.zeros(1, dtype=np.int64)
+        self.shuffle = torch.Generator().manual_seed(limits.order) if limits.order else None
         self._end_s = time.thread_time() + limits.cpu_s
 
     def spend(self, steps: int = 1) -> None:

@@ -1,8 +1,12 @@
 """tt.reduce, tt.scan and tt.map_elementwise: regions that run over all elements at once.
 
-A region of scalars runs as a frame whose lanes are elements. Elements are combined in a fixed tree, neighbours first,
-so that operators that are associative but do not commute give their result. Sums, maxima and minima of one operand
-have a faster way.
+A region of scalars runs as a frame whose lanes are elements. A device combines the elements of a reduction in an order
+that its compiler chooses: those that a thread holds one after the other, then those of other threads, the furthest
+first, and each thread may keep a result of its own. So an operator has to be associative and to commute. With
+`order` 0 of the limits neighbours are combined first, in a balanced tree; otherwise the elements are turned round, four
+that lie apart are combined one after the other, and then halves. A scan keeps the order of its elements, so that its
+operator has only to be associative: the second way goes through groups of four one after the other. Sums, maxima and
+minima of one operand have a faster way.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ _IN_REGIONS = (
     "tt.bitcast",
     "tt.call",
 )
+_HELD = 4  # neighbouring elements that a thread holds
 _MORE_IN_REGIONS = frozenset(
     [
         "tt.mulhiui",
@@ -123,11 +128,30 @@ class Combining:
         if len(values) == 1:
             fast = _fast(_operator(operation.regions[0]), values[0])
             if fast is not None:
-                return (fast(values[0].movedim(axis, 1)),)
+                value = values[0].movedim(axis, 1)
+                return (fast(value.flip(1) if frame.machine.limits.order and fast is _sum else value),)
         moved = [value.movedim(axis, 0) for value in values]  # (axis, programs, rest)
-        while moved[0].shape[0] > 1:
-            moved = self._combine(frame, operation, [value[0::2] for value in moved], [value[1::2] for value in moved])
+        if frame.machine.limits.order:
+            moved = self._folded(frame, operation, [value.flip(0) for value in moved])
+        else:
+            while moved[0].shape[0] > 1:
+                left, right = ([value[first::2] for value in moved] for first in (0, 1))
+                moved = self._combine(frame, operation, left, right)
         return tuple(value[0] for value in moved)
+
+    def _folded(self, frame: Frame, operation: Operation, moved: list[torch.Tensor]) -> list[torch.Tensor]:
+        """One element: of four that lie a quarter apart, one after the other, then of halves."""
+        size = moved[0].shape[0]
+        step = max(1, size // _HELD)
+        parts = [[value[start : start + step] for value in moved] for start in range(0, size, step)]
+        folded = parts[0]
+        for part in parts[1:]:
+            folded = self._combine(frame, operation, folded, part)
+        while (half := folded[0].shape[0] // 2) > 0:
+            folded = self._combine(
+                frame, operation, [value[:half] for value in folded], [value[half:] for value in folded]
+            )
+        return folded
 
     def scan(self, frame: Frame, operation: Operation) -> tuple[Value, ...]:
         """tt.scan: inclusive, from the end if `reverse`."""
@@ -146,6 +170,8 @@ class Combining:
             and (first.dtype in (torch.float32, torch.float64) or (name == "arith.addi" and first.dtype != torch.bool))
         ):
             moved = [torch.cumsum(first, dim=0, dtype=first.dtype)]
+        elif frame.machine.limits.order and first.shape[0] > _HELD:
+            moved = self._scan_groups(frame, operation, moved)
         else:
             moved = self._scan(frame, operation, moved)
         if backwards:
@@ -162,6 +188,23 @@ class Combining:
             moved = [torch.cat([old[:distance], new]) for old, new in zip(moved, combined, strict=True)]
             distance *= 2
         return moved
+
+    def _scan_groups(self, frame: Frame, operation: Operation, moved: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Groups of four neighbours one after the other, then the last elements of groups, then the two combined."""
+        columns = [[value[place::_HELD] for value in moved] for place in range(_HELD)]  # (groups, programs, rest)
+        for place in range(1, _HELD):
+            columns[place] = self._combine(frame, operation, columns[place - 1], columns[place])
+        before = [value[:-1] for value in self._scan(frame, operation, columns[-1])]
+        whole = [
+            [
+                torch.cat([own[:1], new])
+                for own, new in zip(
+                    column, self._combine(frame, operation, before, [value[1:] for value in column]), strict=True
+                )
+            ]
+            for column in columns
+        ]
+        return [torch.stack(parts, dim=1).flatten(0, 1) for parts in zip(*whole, strict=True)]
 
     def _combine(
         self, frame: Frame, operation: Operation, left: list[torch.Tensor], right: list[torch.Tensor]

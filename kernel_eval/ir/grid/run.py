@@ -111,7 +111,7 @@ def run(
     machine = Machine(module, grid, memory, limits)
     chunk = 1 if uses.spins else _chunk(module, limits)
     with torch.inference_mode():
-        for first in range(0, programs, chunk):
+        for first in _starts(programs, chunk, machine):
             lanes = np.arange(first, min(first + chunk, programs), dtype=np.int64)
             machine.programs = memory.programs = lanes
             _run_chunk(machine, values)
@@ -128,6 +128,14 @@ def run(
         programs=programs,
         steps=machine.steps,
     )
+
+
+def _starts(programs: int, chunk: int, machine: Machine) -> list[int]:
+    """The first programs of chunks, in the order in which they run."""
+    starts = list(range(0, programs, chunk))
+    if machine.shuffle is None:
+        return starts
+    return [starts[at] for at in torch.randperm(len(starts), generator=machine.shuffle).tolist()]
 
 
 def _run_chunk(machine: Machine, values: list[Value]) -> None:

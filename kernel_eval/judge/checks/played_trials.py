@@ -45,6 +45,10 @@ ROUNDED_DOTS_FACTOR = 100.0  # how much further an answer may be off if a device
 _LOAD_FACTOR = 2.0
 _TUNING_S = 20.0  # for a player on a GPU, which chooses configurations in its first call
 _DIFFERS = "; the same inputs got another answer when the call was played again"
+_ORDER = (
+    "; they are right if programs, atomics and the elements of reductions go by their numbers, which a device does not "
+    "promise: an operator given to tl.reduce has to be associative and to commute"
+)
 _SMALL = 1 << 20  # bytes of a question beside which another one may lie
 
 
@@ -141,6 +145,7 @@ class PlayedTrials:
 
     def __init__(self, job: Job, leases: Leases, deadline: Deadline, reference: Reference) -> None:
         self._limits = job.limits
+        self._secret = job.secret
         self._relaxed = frozenset(job.relaxed_rules)
         self._permitted = job.permitted
         self._reference = reference
@@ -237,7 +242,9 @@ class PlayedTrials:
         wanted = self._wanted(record, subject.model, inputs)
         with contextlib.closing(Arena(arguments, [*expected.outputs, *wanted], guard_bytes, on_gpu=on_gpu)) as arena:
             started = time.perf_counter()
-            played = self._play(Play(record, arena.spec, state="kept" if is_first else "given"), arena, meanwhile)
+            order = 0 if self.num_answered % 2 else derive_seed(self._secret, "order", self.num_answered)
+            play = Play(record, arena.spec, state="kept" if is_first else "given", order=order)
+            played = self._play(play, arena, meanwhile)
             self.play_us.append((time.perf_counter() - started) * 1e6)
             outputs, left = _split(arena.take_outputs(), len(wanted))
             is_rounded = bool(played.num_rounded_dots) and not self.rounds_dots
@@ -252,9 +259,12 @@ class PlayedTrials:
             if wrong is None and is_own:
                 wrong = left_out(self._reference, subject.model, inputs, expected, outputs)
             if wrong is not None:
-                differs = self._on_gpu and self._answers_differently(record, arena, outputs)
-                fault = Fault.NONDETERMINISTIC if differs else wrong.fault
-                message = wrong.message + (_DIFFERS if differs else _advice(subject.lacking))
+                if self._on_gpu:
+                    suffix = _DIFFERS if self._answers_differently(record, arena, outputs) else ""
+                else:
+                    suffix = _ORDER if order and self._is_right_in_order(record, subject, question, wanted) else ""
+                fault = Fault.NONDETERMINISTIC if suffix else wrong.fault
+                message = wrong.message + (suffix or _advice(subject.lacking))
                 raise FaultDetected(Stage.ANSWERED, fault, message, trial=self.num_answered + 1)
             self._check_left(record, subject, subject.model, inputs, wanted, left)
             self._check_overwritten(subject, played)
@@ -331,6 +341,15 @@ class PlayedTrials:
         again = arena.take_outputs()[: len(outputs)]
         return not all(torch.equal(raw(one), raw(two)) for one, two in zip(again, outputs, strict=True))
 
+    def _is_right_in_order(self, record: int, subject: Subject, question: Question, wanted: list[torch.Tensor]) -> bool:
+        """Whether a wrong answer becomes right where programs, atomics and reductions go by their numbers."""
+        inputs, expected = question
+        arguments, answers = [tensors_among(inputs), subject.state], [*expected.outputs, *wanted]
+        with contextlib.closing(Arena(arguments, answers, self._limits.guard_bytes, on_gpu=False)) as arena:
+            self._play(Play(record, arena.spec, marks=False), arena)
+            outputs, _ = _split(arena.take_outputs(), len(wanted))
+            return difference(self._reference, subject.model, inputs, expected, outputs) is None
+
     def _play(self, play: Play, arena: Arena, meanwhile: Callable[[], None] = lambda: None) -> Played:
         timeout_s = self._limits.call_timeout_s + (_TUNING_S if self._on_gpu else 0.0)
         played: Played = self._request(play, Played, timeout_s, arena.fd, meanwhile)
@@ -356,22 +375,22 @@ class PlayedTrials:
         """Check where a right answer comes from. Where torch may compute, it may store the answer too."""
         trace = self._traces[record]
         if "no_kernel_launched" not in self._relaxed and not self._has_torch_work[record]:
-            given = _given_back(trace) if expected.returns_input else set()
+            given = provenance.given_back(trace) if expected.returns_input else set()
             for index, share in enumerate(played.coverage[: len(expected.outputs)]):
                 if self._on_gpu:  # there, what differs without kernels: an activation keeps positive values as they are
                     share = self._most_stored[index] = max(share, self._most_stored.get(index, 0.0))
                 if share < MIN_COVERAGE and index not in given:
                     self._break_rule("kernel_did_no_work", f"kernels stored {share:.0%} of output {index}")
-        if _returns_input(trace) and not expected.returns_input:
+        if provenance.returns_input(trace) and not expected.returns_input:
             self._break_rule("output_is_input", "an output lies in the memory of an input")
-        if _returns_kept_memory(trace):
+        if provenance.returns_kept_memory(trace):
             self._break_rule("output_reused", "an output lies in memory that the model keeps for its next call")
 
     def _check_order(self, trace: Trace, expected: Expected) -> None:
         """Where moving data is the work, a view that puts the elements elsewhere has not done it."""
         for index, (output, tensor) in enumerate(zip(trace.outputs, expected.outputs, strict=True)):
             orders = (tensor.stride(), torch.empty(tensor.shape, device="meta").stride())
-            if isinstance(output, Place) and not any(_same_order(output, order) for order in orders):
+            if isinstance(output, Place) and not any(provenance.has_order(output, order) for order in orders):
                 message = f"output {index} is a view that moves the data, which is the task: store it in its order"
                 self._break_rule("kernel_did_no_work", message)
 
@@ -417,31 +436,3 @@ def _advice(lacking: tuple[str, ...]) -> str:
         "; parameters and buffers that start as one constant get other values in trials, and ModelNew has none of the "
         f"name or the size of {names}"
     )
-
-
-def _given_back(trace: Trace) -> set[int]:
-    """The outputs, by number, that are memory of an input, if others are not."""
-    storages = [output.storage for output in trace.outputs if isinstance(output, Place)]
-    given = {number for number, storage in enumerate(storages) if trace.storages[storage].kind == "input"}
-    return given if len(given) < len(trace.outputs) == len(storages) else set()
-
-
-def _returns_input(trace: Trace) -> bool:
-    return any(trace.storages[storage].kind == "input" for storage in _storages_of_outputs(trace))
-
-
-def _returns_kept_memory(trace: Trace) -> bool:
-    """Whether an output is memory that existed before the call, and that a kernel of the call writes to."""
-    written = {storage for launch in trace.launches for storage in launch.storages}
-    return any(
-        trace.storages[storage].kind in ("state", "earlier") for storage in written & _storages_of_outputs(trace)
-    )
-
-
-def _same_order(output: Place, stride: Sequence[int]) -> bool:
-    steps = zip(output.shape, output.stride, stride, strict=True)
-    return 0 in output.shape or all(one == two for size, one, two in steps if size > 1)
-
-
-def _storages_of_outputs(trace: Trace) -> set[int]:
-    return {output.storage for output in trace.outputs if isinstance(output, Place) and 0 not in output.shape}

@@ -283,3 +283,33 @@ def _has_fractions(dtype: str) -> bool:
 def operator_name(step: Operator) -> str:
     """An operator's name without its namespace and overload."""
     return step.name.split(".")[1] if step.name.startswith("aten.") else step.name
+
+
+def given_back(trace: Trace) -> set[int]:
+    """The outputs, by number, that are memory of an input, if others are not."""
+    storages = [output.storage for output in trace.outputs if isinstance(output, Place)]
+    given = {number for number, storage in enumerate(storages) if trace.storages[storage].kind == "input"}
+    return given if len(given) < len(trace.outputs) == len(storages) else set()
+
+
+def returns_input(trace: Trace) -> bool:
+    """Whether an output is memory of an input."""
+    return any(trace.storages[storage].kind == "input" for storage in _storages_of_outputs(trace))
+
+
+def returns_kept_memory(trace: Trace) -> bool:
+    """Whether an output is memory that existed before the call, and that a kernel of the call writes to."""
+    written = {storage for launch in trace.launches for storage in launch.storages}
+    return any(
+        trace.storages[storage].kind in ("state", "earlier") for storage in written & _storages_of_outputs(trace)
+    )
+
+
+def has_order(output: Place, stride: Sequence[int]) -> bool:
+    """Whether the elements of an output lie as those of a tensor of its shape and this stride."""
+    steps = zip(output.shape, output.stride, stride, strict=True)
+    return 0 in output.shape or all(one == two for size, one, two in steps if size > 1)
+
+
+def _storages_of_outputs(trace: Trace) -> set[int]:
+    return {output.storage for output in trace.outputs if isinstance(output, Place) and 0 not in output.shape}
