@@ -1,6 +1,9 @@
 """NVIDIA's device library by its symbols (`__nv_tanhf`), through functions of torch with their type's accuracy.
 
-`fast_` functions, which are less exact on a device, are computed exactly. An unknown symbol raises Unsupported.
+The `fast_` functions are compositions of approximate instructions, as the CUDA C++ Programming Guide's table of
+intrinsic functions and the PTX ISA (`sin.approx`, `lg2.approx`, `ex2.approx`) say: each step is rounded to float32 and
+numbers below its normal ones are 0, so that angles of thousands, large exponents and negative bases fail as they do on
+a device. An unknown symbol raises Unsupported.
 """
 
 from __future__ import annotations
@@ -42,9 +45,50 @@ def _power(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.pow(x, y.to(x.dtype))
 
 
+_LEAST_NORMAL = torch.finfo(torch.float32).tiny
+_LARGEST_DIVISOR = 2.0**126  # of __fdividef: larger ones give 0
+
+
+def _flushed(x: torch.Tensor) -> torch.Tensor:
+    return torch.where(x.abs() < _LEAST_NORMAL, torch.zeros_like(x), x)
+
+
+def _of_turns(function: Function) -> Function:
+    """A function of an angle, which the instruction first makes a number of turns."""
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        turns = (_flushed(x) * (0.5 / math.pi)).double()
+        return function((turns - turns.round()) * (2 * math.pi)).to(x.dtype)
+
+    return call
+
+
+def _log2(x: torch.Tensor) -> torch.Tensor:
+    return torch.log2(_flushed(x))
+
+
+def _exp2(x: torch.Tensor) -> torch.Tensor:
+    return _flushed(torch.exp2(x))
+
+
+def _fast_divide(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return _flushed(torch.where(y.abs() > _LARGEST_DIVISOR, x * 0.0, x / y))
+
+
+_fast_sin, _fast_cos = _of_turns(torch.sin), _of_turns(torch.cos)
+_FAST: dict[str, Function] = {
+    "fast_sin": _fast_sin,
+    "fast_cos": _fast_cos,
+    "fast_tan": lambda x: _fast_sin(x) / _fast_cos(x),
+    "fast_exp": lambda x: _exp2(x * math.log2(math.e)),
+    "fast_exp10": lambda x: _exp2(x * math.log2(10.0)),
+    "fast_log": lambda x: _log2(x) * math.log(2.0),
+    "fast_log2": _log2,
+    "fast_log10": lambda x: _log2(x) * math.log10(2.0),
+}
 _UNARY: dict[str, Function] = {
     **{name.removeprefix("math."): function for name, function in UNARY.items() if name.startswith("math.")},
-    **{f"fast_{name}": getattr(torch, name) for name in ("sin", "cos", "tan", "exp", "log", "log2", "log10", "tanh")},
+    **_FAST,
     **{name: getattr(torch.special, name) for name in ("erfinv", "erfcx", "i0", "i1")},
     **dict.fromkeys(("fabs", "abs", "llabs"), torch.abs),
     **dict.fromkeys(("rint", "nearbyint"), torch.round),
@@ -57,7 +101,6 @@ _UNARY: dict[str, Function] = {
     "lgamma": torch.lgamma,
     "tgamma": lambda x: torch.lgamma(x.double()).exp().to(x.dtype),
     "exp10": lambda x: torch.pow(10.0, x.double()).to(x.dtype),
-    "fast_exp10": lambda x: torch.pow(10.0, x.double()).to(x.dtype),
     "rcbrt": lambda x: torch.reciprocal(UNARY["math.cbrt"](x)),
     "sinpi": _pi(torch.sin),
     "cospi": _pi(torch.cos),
@@ -77,8 +120,8 @@ _BINARY: dict[str, Function] = {
     **{f"{kind}{name}_rn": function for kind in "fd" for name, function in (("mul", torch.mul), ("div", torch.div))},
     "pow": _power,
     "powi": _power,
-    "fast_pow": _power,
-    "fast_fdivide": torch.div,
+    "fast_pow": lambda x, y: _exp2(y * _log2(x)),
+    "fast_fdivide": _fast_divide,
     "atan2": torch.atan2,
     "hypot": torch.hypot,
     "rhypot": lambda x, y: torch.reciprocal(torch.hypot(x, y)),

@@ -1,0 +1,25 @@
+"""fast_powf is NaN for negative bases on a device (exp2(y * log2(x)) of approximations); the interpreter computes pow."""
+
+import torch
+
+import triton
+
+import triton.language as tl
+
+from triton.language.extra import libdevice
+
+EXPECTED = "non_finite"
+
+
+@triton.jit
+def k(x_ptr, o_ptr, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    x = tl.load(x_ptr + i, mask=i < n)
+    tl.store(o_ptr + i, libdevice.fast_powf(x, 3.0), mask=i < n)
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        o = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        k[(triton.cdiv(x.numel(), 1024),)](x, o, x.numel(), B=1024)
+        return o
