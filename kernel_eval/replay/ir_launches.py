@@ -34,12 +34,13 @@ _MEMORY_SHARE = 0.25  # of a player's memory, for the values of one launch
 
 
 class LaunchFailed(Exception):
-    """A kernel could not be read, or did not run."""
+    """A kernel could not be read, or did not run. `waits`: a program waited for another one, which was yet to come."""
 
-    def __init__(self, kind: Refusal, kernel: str, message: str) -> None:
+    def __init__(self, kind: Refusal, kernel: str, message: str, *, waits: bool = False) -> None:
         super().__init__(message)
         self.kind = kind
         self.kernel = kernel
+        self.waits = waits
 
 
 class IrLaunches:
@@ -94,7 +95,8 @@ class IrLaunches:
         if unordered:
             message = (
                 f"the result depends on the order in which programs run ({', '.join(unordered)}), which a device does "
-                "not define: let each program write what no other one reads or writes, or use atomics"
+                "not define: let each program write what no other one reads or writes, use atomics, or a lock that is "
+                "released behind tl.debug_barrier()"
             )
             raise LaunchFailed("order", launch.name, message)
         self.num_rounded_dots += report.rounds_dots
@@ -123,4 +125,5 @@ def _refuse(error: IrError, kernel: str) -> NoReturn:
         kind = "unsupported"
     else:
         kind = "too_much" if isinstance(error, LimitExceeded) else "malformed"
-    raise LaunchFailed(kind, kernel, str(error)) from None
+    waits = isinstance(error, Unsupported) and error.name == "deadlock"
+    raise LaunchFailed(kind, kernel, str(error), waits=waits) from None

@@ -106,11 +106,20 @@ class Player:
         trace, launches = self._records[message.record]
         fill = FILLS[self._num_played % len(FILLS)]
         self._num_played += 1
-        launches.begin(exact_dots=message.exact_dots, marks=message.marks, order=message.order)
         left = self._left if message.state == "continued" else {}
         if message.state != "given":
             self._left = left
-        return play(trace, launches, memory, message.arena, marks=message.marks, fill=fill, left=left)
+
+        def run(order: int) -> Played:
+            launches.begin(exact_dots=message.exact_dots, marks=message.marks, order=order)
+            return play(trace, launches, memory, message.arena, marks=message.marks, fill=fill, left=left)
+
+        try:
+            return run(message.order)
+        except LaunchFailed as error:
+            if not message.order or not error.waits:
+                raise
+        return run(0)  # programs that wait for those before them, which devices start first
 
 
 def play(

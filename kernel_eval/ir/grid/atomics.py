@@ -14,7 +14,7 @@ from weir.kernel_eval.ir.errors import Unsupported
 from weir.kernel_eval.ir.grid.accesses import block_of, source_block
 from weir.kernel_eval.ir.grid.frame import Frame, Handler
 from weir.kernel_eval.ir.grid.integers import apply
-from weir.kernel_eval.ir.grid.memory import AtomicLanes
+from weir.kernel_eval.ir.grid.memory import AtomicLanes, pattern_of
 from weir.kernel_eval.ir.grid.values import dtype_of
 from weir.kernel_eval.ir.module import Operation
 from weir.kernel_eval.ir.types import Scalar, Tensor, Type, element_of, shape_of
@@ -141,10 +141,12 @@ def _atomic_rmw(frame: Frame, operation: Operation) -> torch.Tensor:
     mask = frame.tensor(operation.operands[2]) if len(operation.operands) > 2 else None
     values = [frame.tensor(number) for number in operation.operands[:2]]
     (addresses, value), chosen = _flat(frame, values, shape, mask)
+    pattern = pattern_of(frame.value(operation.operands[0]))
     used = operation.attributes.setdefault("used", operation.results[0] not in operation.dead)
     update = operation.attributes["kind"]
-    lanes = AtomicLanes(shape=shape, chosen=chosen, ordered=used or update in _EXCHANGES)
+    lanes = AtomicLanes(shape=shape, pattern=pattern, chosen=chosen, ordered=used or update in _EXCHANGES)
     returned = _update(frame, addresses, value, element, update, lanes, used)
+    _synchronise(frame, operation, addresses)
     result = torch.zeros(chosen.shape, dtype=dtype_of(kind))
     result[chosen] = returned
     return result
@@ -154,7 +156,8 @@ def _atomic_cas(frame: Frame, operation: Operation) -> torch.Tensor:
     kind = frame.result_kind(operation)
     element, shape = _number(kind), shape_of(kind)
     (addresses, compared, value), chosen = _flat(frame, frame.tensors(operation), shape, None)
-    lanes = AtomicLanes(shape=shape, chosen=chosen, ordered=True)
+    pattern = pattern_of(frame.value(operation.operands[0]))
+    lanes = AtomicLanes(shape=shape, pattern=pattern, chosen=chosen, ordered=True)
     returned = torch.zeros_like(value)
     for _, where, index, view in frame.machine.memory.place(addresses, element, lanes):
         parts = [one if where is None else one[where] for one in (compared, value)]
@@ -170,9 +173,18 @@ def _atomic_cas(frame: Frame, operation: Operation) -> torch.Tensor:
             returned = old
         else:
             returned[where] = old
+    _synchronise(frame, operation, addresses)
     result = torch.zeros(chosen.shape, dtype=dtype_of(kind))
     result[chosen] = returned
     return result
+
+
+def _synchronise(frame: Frame, operation: Operation, addresses: torch.Tensor) -> None:
+    """Tell and learn at an address what is known of other programs, where they run one after the other."""
+    clocks = frame.machine.memory.clocks
+    is_scalar = addresses.numel() == 1 and not shape_of(frame.result_kind(operation))
+    if clocks is not None and is_scalar and operation.attributes["scope"] != "cta":
+        clocks.synchronise(int(addresses), operation.attributes["order"])
 
 
 def _number(kind: Type) -> Scalar:
@@ -191,7 +203,7 @@ def _descriptor_reduce(frame: Frame, operation: Operation) -> None:
     value = value.expand(value.shape[0], *shape_of(frame.kind(operation, 1))).reshape(value.shape[0], *kind.shape)
     places = addresses if isinstance(addresses, torch.Tensor) else addresses.tensor()
     (flat, part), chosen = _flat(frame, [places, value], kind.shape, mask)
-    lanes = AtomicLanes(shape=kind.shape, chosen=chosen, ordered=False)
+    lanes = AtomicLanes(shape=kind.shape, pattern=pattern_of(addresses), chosen=chosen, ordered=False)
     name = operation.attributes["kind"]
     _update(frame, flat, part, element, "fadd" if element.is_float and name == "add" else name, lanes, False)
 

@@ -14,9 +14,10 @@ import numpy as np
 import torch
 
 from weir.kernel_eval.ir.errors import KernelFault
+from weir.kernel_eval.ir.grid.clocks import Clocks
 from weir.kernel_eval.ir.grid.lattice import Lattice, progression
-from weir.kernel_eval.ir.grid.tracking import Positions, Tracker
-from weir.kernel_eval.ir.grid.values import Affine, Lanes, dtype_of
+from weir.kernel_eval.ir.grid.tracking import Pattern, Positions, Tracker
+from weir.kernel_eval.ir.grid.values import Affine, Lanes, Value, dtype_of
 from weir.kernel_eval.ir.types import Scalar
 
 _SHIFT = 40
@@ -33,12 +34,14 @@ class Storage:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AtomicLanes:
-    """Which lanes change memory atomically. shape: of their tensor · chosen: (programs, *shape) bool.
+    """Which lanes change memory atomically.
 
+    shape: of their tensor · pattern: of its addresses · chosen: (programs, *shape) bool ·
     ordered: what the operation gives or leaves depends on the order of lanes at one place.
     """
 
     shape: tuple[int, ...]
+    pattern: Pattern
     chosen: torch.Tensor
     ordered: bool
 
@@ -51,12 +54,14 @@ def address_of(storage: int, offset: int) -> int:
 class Memory:
     """Loads and stores of all programs of a chunk. `programs` are their numbers.
 
-    read_only: storages that no operation of the kernel can write, so that loads may give views of them.
+    read_only: storages that no operation of the kernel can write, so that loads may give views of them. clocks: those
+    of the trackers, where programs run one after the other.
     """
 
-    def __init__(self, storages: list[Storage], trackers: dict[int, Tracker]) -> None:
+    def __init__(self, storages: list[Storage], trackers: dict[int, Tracker], clocks: Clocks | None = None) -> None:
         self._storages = storages
         self._trackers = trackers
+        self.clocks = clocks
         self._positions = Positions()
         self.programs: Lanes = np.zeros(1, dtype=np.int64)
 
@@ -111,6 +116,7 @@ class Memory:
         mask: where to load, or None · active: (programs,) or None, true somewhere; elsewhere the result is anything.
         Raises KernelFault.
         """
+        pattern = pattern_of(addresses)
         if isinstance(addresses, Affine):
             loaded = self._load_rows(addresses, kind, shape, mask, active)
             if loaded is not None:
@@ -120,7 +126,7 @@ class Memory:
             running = active.view(-1, *([1] * len(shape)))
             mask = running if mask is None else mask & running
         flat, chosen = _aligned(addresses, mask)
-        result = self._load_elements(flat, kind, shape, chosen)
+        result = self._load_elements(flat, kind, shape, chosen, pattern)
         result = result.view(_joint_shape(addresses, mask))
         return result.bool() if kind.name == "i1" else result
 
@@ -145,7 +151,7 @@ class Memory:
         if tracker is not None and tracker.follows_reads:
             if mask is not None or active is not None:
                 return None
-            self._track_read(tracker, bases, sizes, steps, kind.size, shape)
+            self._track_read(tracker, bases, sizes, steps, kind.size, shape, pattern_of(addresses))
         levels = progression(bases)
         if levels is not None and min(levels[1], default=0) >= 0:
             rows = torch.as_strided(view, levels[0] + sizes, levels[1] + steps, int(bases[0]))
@@ -169,11 +175,12 @@ class Memory:
         steps: tuple[int, ...],
         size: int,
         shape: tuple[int, ...],
+        pattern: Pattern,
     ) -> None:
         """`bases` may have one entry for all programs, which then all read the same elements."""
         offsets = Affine(np.broadcast_to(bases, len(self.programs)).copy(), steps, sizes).tensor()
         full = (len(self.programs), *sizes)
-        positions = self._positions.of(shape, sizes).expand(full)
+        positions = self._positions.of(shape, pattern, sizes).expand(full)
         tracker.read(offsets.expand(full), self._programs_like(torch.Size(full)), positions, size)
 
     def _programs_like(self, shape: torch.Size) -> torch.Tensor:
@@ -181,7 +188,12 @@ class Memory:
         return programs.view(-1, *([1] * (len(shape) - 1))).expand(shape)
 
     def _load_elements(
-        self, flat: torch.Tensor, kind: Scalar, shape: tuple[int, ...], active: torch.Tensor | None
+        self,
+        flat: torch.Tensor,
+        kind: Scalar,
+        shape: tuple[int, ...],
+        active: torch.Tensor | None,
+        pattern: Pattern,
     ) -> torch.Tensor:
         """flat, active: of one shape, which the result has; with 1 for axes of `shape` along which they do not vary."""
         chosen = flat if active is None else flat[active]
@@ -193,7 +205,7 @@ class Memory:
             view = self._view(number, kind, "loads")
             tracker = self._trackers.get(number)
             if tracker is not None and tracker.follows_reads:
-                positions = self._positions.of(shape, tuple(flat.shape[1:])).expand(flat.shape)
+                positions = self._positions.of(shape, pattern, tuple(flat.shape[1:])).expand(flat.shape)
                 of_lanes = [self._programs_of(flat, active), _chosen(positions, active)]
                 programs, positions = (one if where is None else one[where] for one in of_lanes)
                 tracker.read(index, programs, positions, kind.size)
@@ -263,12 +275,13 @@ class Memory:
             mask = None if mask is None else _rows_of(mask, rows)
         if kind.name == "i1":
             value = value.to(torch.uint8)
+        pattern = pattern_of(addresses)
         if isinstance(addresses, Affine):
             found = self._lattice(addresses, kind.size)
             if found is not None and self._store_rows(found, value, kind, addresses, mask, programs):
                 return
             addresses = addresses.tensor()
-        self._store_elements(addresses, value, kind, shape, mask, programs)
+        self._store_elements(addresses, value, kind, shape, mask, programs, pattern)
 
     def _store_rows(
         self,
@@ -307,7 +320,7 @@ class Memory:
             mask,
             programs,
             levels[0],
-            self._positions.of(shape),
+            self._positions.of(shape, pattern_of(addresses)),
             kind.size,
             lambda: _bits(value.contiguous()) != _bits(view),
         )
@@ -322,12 +335,13 @@ class Memory:
         shape: tuple[int, ...],
         mask: torch.Tensor | None,
         programs: Lanes,
+        pattern: Pattern,
     ) -> None:
         full = (len(programs), *shape)
         flat = addresses.expand(full).reshape(-1)
         value = value.expand(full).reshape(-1)
         owners = torch.from_numpy(programs).to(torch.int32).view(-1, *([1] * len(shape))).expand(full).reshape(-1)
-        positions = self._positions.of(shape).expand(full).reshape(-1)
+        positions = self._positions.of(shape, pattern).expand(full).reshape(-1)
         if mask is not None:
             chosen = mask.expand(full).reshape(-1)
             flat, value, owners, positions = (one[chosen] for one in (flat, value, owners, positions))
@@ -352,7 +366,7 @@ class Memory:
         """
         if addresses.numel() == 0:
             return []
-        positions = _chosen(self._positions.of(lanes.shape).expand(lanes.chosen.shape), lanes.chosen)
+        positions = _chosen(self._positions.of(lanes.shape, lanes.pattern).expand(lanes.chosen.shape), lanes.chosen)
         programs = _chosen(self._programs_like(lanes.chosen.shape), lanes.chosen)
         found = []
         for number, where, index in self._split(addresses, kind.size, "updates"):
@@ -364,8 +378,15 @@ class Memory:
 
     def barrier(self, active: torch.Tensor | None) -> None:
         """Note that programs pass a barrier. active: (programs,) or None for all."""
+        if self.clocks is not None:
+            self.clocks.now += 1
         for tracker in self._trackers.values():
             tracker.pass_barrier(self.programs, active)
+
+
+def pattern_of(addresses: Value) -> Pattern:
+    """How the addresses of neighbours differ, where that is the same everywhere."""
+    return addresses.steps if isinstance(addresses, Affine) else None
 
 
 def _chosen(values: torch.Tensor, chosen: torch.Tensor | None) -> torch.Tensor:

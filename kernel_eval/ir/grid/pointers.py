@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from weir.kernel_eval.ir.module import Function, Module, Operation, Region
-from weir.kernel_eval.ir.types import Descriptor, Pointer, Type, element_of
+from weir.kernel_eval.ir.types import Descriptor, Pointer, Type, element_of, shape_of
 
 _READS = frozenset({"tt.load", "tt.descriptor_load", "tt.descriptor_gather"})
 _WRITES = frozenset({"tt.store", "tt.descriptor_store", "tt.descriptor_scatter"})
@@ -20,13 +20,14 @@ _ATOMICS = frozenset({"tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_reduce"})
 class Uses:
     """Positions of parameters of the kernel. `granule`: bytes of the smallest element that is accessed.
 
-    spins: a loop without a bound waits for an atomic operation, so that programs must run one after the other.
+    takes_turns: programs must run one after the other: a loop without a bound waits for an atomic operation, or one
+    tells a program that it may load what others stored.
     """
 
     read: frozenset[int]
     written: frozenset[int]
     granule: int
-    spins: bool
+    takes_turns: bool
 
 
 def uses_of(module: Module) -> Uses:
@@ -40,7 +41,10 @@ def uses_of(module: Module) -> Uses:
         read=frozenset(at for at, root in enumerate(roots) if root in {groups.find(key) for key in groups.read}),
         written=frozenset(at for at, root in enumerate(roots) if root in {groups.find(key) for key in groups.written}),
         granule=min(groups.sizes, default=1),
-        spins=any(_spins(function.body, False) for function in module.functions.values()),
+        takes_turns=any(_spins(function.body, False) for function in module.functions.values())
+        or (
+            groups.asks and not {groups.find(key) for key in groups.loaded}.isdisjoint(map(groups.find, groups.stored))
+        ),
     )
 
 
@@ -69,6 +73,9 @@ class _Groups:
         self._parents: dict[Key, Key] = {}
         self.read: set[Key] = set()
         self.written: set[Key] = set()
+        self.loaded: set[Key] = set()  # without atomics
+        self.stored: set[Key] = set()
+        self.asks = False  # what a scalar atomic returns is used
         self.sizes: set[int] = set()
 
     def find(self, key: Key) -> Key:
@@ -105,6 +112,14 @@ class _Groups:
                 self.read.add(pointer)
             if name in _WRITES | _ATOMICS:
                 self.written.add(pointer)
+            if name in _READS:
+                self.loaded.add(pointer)
+            if name in _WRITES:
+                self.stored.add(pointer)
+            if name in _ATOMICS and any(
+                result not in operation.dead and not shape_of(function.types[result]) for result in operation.results
+            ):
+                self.asks = True
             self.sizes.add(_element_size(function.types[operation.operands[0]]))
         elif name == "scf.for":
             self._loop(function, operation, operation.operands[3:], operation.regions[0], 1, 0)

@@ -25,6 +25,7 @@ from weir.kernel_eval.ir.grid import (
     promises,
     shapes,
 )
+from weir.kernel_eval.ir.grid.clocks import MOST_PROGRAMS, Clocks
 from weir.kernel_eval.ir.grid.footprint import footprint
 from weir.kernel_eval.ir.grid.frame import Frame, Handler, Machine
 from weir.kernel_eval.ir.grid.memory import Memory, Storage, address_of
@@ -106,14 +107,17 @@ def run(
     uses = uses_of(module)
     races: set[str] = set()
     values = _values(module, arguments, storages)
-    trackers = _trackers(uses, arguments, storages, races)
-    memory = Memory(list(storages), trackers)
+    clocks = Clocks(programs) if uses.takes_turns and programs <= MOST_PROGRAMS else None
+    trackers = _trackers(uses, arguments, storages, races, clocks)
+    memory = Memory(list(storages), trackers, clocks)
     machine = Machine(module, grid, memory, limits)
-    chunk = 1 if uses.spins else _chunk(module, limits)
+    chunk = 1 if uses.takes_turns else _chunk(module, limits)
     with torch.inference_mode():
         for first in _starts(programs, chunk, machine):
             lanes = np.arange(first, min(first + chunk, programs), dtype=np.int64)
             machine.programs = memory.programs = lanes
+            if clocks is not None:
+                clocks.start(first)
             _run_chunk(machine, values)
     counts = machine.counts
     return RunReport(
@@ -210,7 +214,11 @@ def _value(argument: Argument, kind: Type, num_storages: int) -> Value:
 
 
 def _trackers(
-    uses: Uses, arguments: Sequence[Argument], storages: Sequence[Storage], races: set[str]
+    uses: Uses,
+    arguments: Sequence[Argument],
+    storages: Sequence[Storage],
+    races: set[str],
+    clocks: Clocks | None,
 ) -> dict[int, Tracker]:
     """Trackers of the storages that the kernel may write."""
     places = {
@@ -220,4 +228,7 @@ def _trackers(
     }
     written = {storage for at, storage in places.items() if at in uses.written}
     read = {storage for at, storage in places.items() if at in uses.read}
-    return {number: Tracker(storages[number].memory.numel(), uses.granule, number in read, races) for number in written}
+    return {
+        number: Tracker(storages[number].memory.numel(), uses.granule, number in read, races, clocks)
+        for number in written
+    }

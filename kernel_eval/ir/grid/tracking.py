@@ -2,8 +2,10 @@
 
 Programs of a launch run in any order on a device, and so do the lanes of a program between two barriers. The result
 depends on it if two of them write different values to one place, or if one reads a place that another writes. A lane
-is known by its position in a tensor of a shape: which threads of a device hold that position is the compiler's choice,
-and the same for the same shape. Places are groups of `granule` bytes, the smallest element that the kernel accesses.
+is known by its position in a tensor of a shape whose addresses have a pattern: which threads of a device hold that
+position is the compiler's choice, and the same for the same shape and pattern. Where atomics tell a program that others
+are done (`clocks.py`), it may read and write what these wrote and read. Places are groups of `granule` bytes, the
+smallest element that the kernel accesses.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Callable
 
 import torch
 
+from weir.kernel_eval.ir.grid.clocks import Clocks
 from weir.kernel_eval.ir.grid.lattice import Lattice
 from weir.kernel_eval.ir.grid.report import Written
 from weir.kernel_eval.ir.grid.values import Lanes
@@ -21,6 +24,7 @@ _NOBODY, _SEVERAL = -1, -2
 _ATOMICS = "a program reads or writes what another one changes by atomics"
 _LANES = "a lane reads or writes what another one of its program wrote or read, with no barrier between"
 
+Pattern = tuple[int, ...] | None  # what neighbours along each axis differ by, in bytes; None for any other addresses
 Pick = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -28,41 +32,72 @@ class Positions:
     """Numbers of the positions in tensors, no two the same."""
 
     def __init__(self) -> None:
-        self._starts: dict[tuple[int, ...], int] = {}
+        self._starts: dict[tuple[tuple[int, ...], Pattern], int] = {}
         self._next = 0
 
-    def of(self, shape: tuple[int, ...], accessed: tuple[int, ...] | None = None) -> torch.Tensor:
-        """The numbers of a shape's positions, int32; (1, *shape).
+    def of(self, shape: tuple[int, ...], pattern: Pattern, accessed: tuple[int, ...] | None = None) -> torch.Tensor:
+        """The numbers of positions, int32; (1, *shape).
 
         accessed: sizes of what is accessed, 1 where all positions along an axis access the same, which are several.
         """
         if accessed is not None and accessed != shape:
             return torch.full((1,) * (len(shape) + 1), _SEVERAL, dtype=torch.int32)
         size = math.prod(shape)
-        if shape not in self._starts:
-            self._starts[shape] = self._next
+        pattern = pattern if size > 1 else None  # one position is that of all threads
+        if (shape, pattern) not in self._starts:
+            self._starts[shape, pattern] = self._next
             self._next += size
-        start = self._starts[shape]
+        start = self._starts[shape, pattern]
         return torch.arange(start, start + size, dtype=torch.int32).view(1, *shape)
 
 
 class _Marks:
-    """Who accessed each place in one way: a program, and the position of its lane since the program's last barrier."""
+    """Who accessed each place in one way: a program, and the position of its lane since the program's last barrier.
 
-    def __init__(self, places: int) -> None:
+    With clocks also when, on that program's clock; what happened before an access is forgotten at it.
+    """
+
+    def __init__(self, places: int, clocks: Clocks | None) -> None:
         self.programs = torch.full((places,), _NOBODY, dtype=torch.int32)
         self.positions = torch.full((places,), _NOBODY, dtype=torch.int32)
+        self._clocks = clocks
+        self._times = None if clocks is None else torch.zeros(places, dtype=torch.int32)
+
+    def happened_before(self, pick: Pick) -> torch.Tensor | None:
+        """Which of the picked accesses happened before what the running program does now; None without clocks."""
+        if self._clocks is None or self._times is None:
+            return None
+        return self._clocks.knows(pick(self.programs), pick(self._times))
 
     def put(self, lattice: Lattice, mask: torch.Tensor | None, programs: torch.Tensor, positions: torch.Tensor) -> None:
         """Enter a lattice of places, instead of what is there."""
         for known, new in ((self.programs, programs), (self.positions, positions)):
             view = torch.as_strided(known, lattice.sizes, lattice.strides, lattice.start)
             view.copy_(new.expand(lattice.sizes) if mask is None else torch.where(mask, new, view))
+        if self._clocks is not None and self._times is not None:
+            view = torch.as_strided(self._times, lattice.sizes, lattice.strides, lattice.start)
+            view.copy_(torch.where(torch.tensor(True) if mask is None else mask, self._clocks.now, view))
 
     def join(self, places: torch.Tensor, programs: torch.Tensor, positions: torch.Tensor) -> None:
         """Enter places by index beside what is there."""
+        if (past := self.happened_before(_at(places))) is not None:
+            self.programs[places[past]] = _NOBODY
+            self.positions[places[past]] = _NOBODY
         _join(self.programs, places, programs)
         _join(self.positions, places, positions)
+        self._note_time(places)
+
+    def replace(self, places: torch.Tensor, programs: torch.Tensor, positions: torch.Tensor) -> None:
+        """Enter places by index: positions instead of what is there."""
+        if (past := self.happened_before(_at(places))) is not None:
+            self.programs[places[past]] = _NOBODY
+        _join(self.programs, places, programs)
+        self.positions.index_copy_(0, places, positions)
+        self._note_time(places)
+
+    def _note_time(self, places: torch.Tensor) -> None:
+        if self._clocks is not None and self._times is not None:
+            self._times[places] = self._clocks.now
 
     def pass_barrier(self, programs: Lanes, active: torch.Tensor | None) -> None:
         """Forget the positions of programs, which are consecutive. active: which of them, or None for all."""
@@ -77,10 +112,14 @@ class _Marks:
 class Tracker:
     """Follows one storage that a kernel writes. `follows_reads`: whether it also loads from it.
 
-    Programs are numbers, -2 for several. Races are entered into `races`.
+    Programs are numbers, -2 for several. Races are entered into `races`. clocks: where programs run one after the
+    other, what each knows of the others.
     """
 
-    def __init__(self, size: int, granule: int, follows_reads: bool, races: set[str]) -> None:
+    def __init__(
+        self, size: int, granule: int, follows_reads: bool, races: set[str], clocks: Clocks | None = None
+    ) -> None:
+        self._clocks = clocks
         self.follows_reads = follows_reads
         self._granule = granule
         self._places = size // granule
@@ -145,7 +184,7 @@ class Tracker:
         owners = torch.from_numpy(programs).to(torch.int32).view((*levels, *([1] * ranks)))
         positions = positions.view((*([1] * len(levels)), *positions.shape[1:]))
         low, high = lattice.bounds
-        if self._written is None and not self.follows_reads and self._is_new(low, high):
+        if self._clocks is None and self._written is None and not self.follows_reads and self._is_new(low, high):
             self._rows.append((lattice, None if mask is None else mask.clone(), owners, positions))
             return
 
@@ -172,7 +211,7 @@ class Tracker:
     def _settle(self) -> _Marks:
         """Everything that was written."""
         if self._written is None:
-            self._written = _Marks(self._places)
+            self._written = _Marks(self._places, self._clocks)
         for lattice, mask, owners, positions in self._rows:
             self._written.put(lattice, mask, owners, torch.tensor(_NOBODY) if positions is None else positions)
         self._rows = []
@@ -197,7 +236,7 @@ class Tracker:
         self._compare(written, pick, programs, positions, "a program reads what another one wrote")
         self._compare(self._updated, pick, programs, positions, _ATOMICS)
         if self._read is None:
-            self._read = _Marks(self._places)
+            self._read = _Marks(self._places, self._clocks)
         self._read.join(places, programs, positions)
 
     def before_write(
@@ -213,8 +252,7 @@ class Tracker:
         written = self._settle()
         places, programs, positions, changed = self._spread(size, index, programs, positions, old != new)
         self._compare_write(_at(places), programs, positions, lambda: changed)
-        _join(written.programs, places, programs)
-        written.positions.index_copy_(0, places, positions)
+        written.replace(places, programs, positions)
 
     def after_write(self, stored: torch.Tensor, meant: torch.Tensor) -> None:
         """Compare what a store by index left with what it was meant to write."""
@@ -231,7 +269,7 @@ class Tracker:
         for marks in (written, self._read):
             self._compare(marks, pick, programs, positions, _ATOMICS)
         if self._updated is None:
-            self._updated = _Marks(self._places)
+            self._updated = _Marks(self._places, self._clocks)
         elif ordered:
             self._compare(self._updated, pick, programs, positions, None)
         self._updated.join(places, programs, positions)
@@ -268,6 +306,8 @@ class Tracker:
         if not bool(seen.any()):
             return
         same = (known == programs) & (known != _SEVERAL)
+        if (past := marks.happened_before(pick)) is not None:
+            seen = seen & (same | ~past)
         lanes = pick(marks.positions)
         apart = same & (lanes != _NOBODY) & ((lanes != positions) | (positions == _SEVERAL))
         for found, name in ((seen & ~same, race), (seen & apart, _LANES)):

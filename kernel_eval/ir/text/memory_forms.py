@@ -111,7 +111,7 @@ def atomic_rmw(reader: Reader, name: str) -> Parsed:
     cursor.expect(",")
     order = cursor.one_of(_ORDERS, "memory order")
     cursor.expect(",")
-    cursor.one_of(_SCOPES, "memory scope")
+    scope = cursor.one_of(_SCOPES, "memory scope")
     cursor.expect(",")
     operands, kinds, result = _atomic(reader)
     value = pointee(reader, kinds[0])
@@ -120,7 +120,7 @@ def atomic_rmw(reader: Reader, name: str) -> Parsed:
     reader.require(kinds == expected and result == value, "types of tt.atomic_rmw")
     wanted = "float" if kind == "fadd" else "number" if kind in ("exch", "xchg") else "integer"
     reader.require(is_kind(value, wanted) and element_of(value) != I1, f"tt.atomic_rmw {kind} of {wanted} values")
-    return Parsed(operands=operands, types=(result,), attributes={"kind": kind, "order": order})
+    return Parsed(operands=operands, types=(result,), attributes={"kind": kind, "order": order, "scope": scope})
 
 
 def atomic_cas(reader: Reader, name: str) -> Parsed:
@@ -128,13 +128,13 @@ def atomic_cas(reader: Reader, name: str) -> Parsed:
     cursor = reader.cursor
     order = cursor.one_of(_ORDERS, "memory order")
     cursor.expect(",")
-    cursor.one_of(_SCOPES, "memory scope")
+    scope = cursor.one_of(_SCOPES, "memory scope")
     cursor.expect(",")
     operands, kinds, result = _atomic(reader)
     value = pointee(reader, kinds[0])
     reader.require(kinds == (kinds[0], value, value) and result == value, "types of tt.atomic_cas")
     reader.require(is_kind(value, "number") and element_of(value) != I1, "tt.atomic_cas of numbers")
-    return Parsed(operands=operands, types=(result,), attributes={"kind": "cas", "order": order})
+    return Parsed(operands=operands, types=(result,), attributes={"kind": "cas", "order": order, "scope": scope})
 
 
 def _atomic(reader: Reader) -> tuple[tuple[int, ...], tuple[Type, ...], Type]:

@@ -1,9 +1,7 @@
 """The first value above zero of each row by tl.reduce with an operator that does not commute."""
 
 import torch
-
 import triton
-
 import triton.language as tl
 
 EXPECTED = "nondeterministic"

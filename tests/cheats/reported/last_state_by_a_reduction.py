@@ -1,9 +1,7 @@
 """The last state of a recurrence by tl.reduce with an operator that does not commute: a device combines other threads first (shfl 16, 8, ...), and threads hold elements that lie apart."""
 
 import torch
-
 import triton
-
 import triton.language as tl
 
 EXPECTED = "nondeterministic"

@@ -1,9 +1,7 @@
 """Mean and variance of a layer norm by tl.reduce with the mean of two, which is not associative."""
 
 import torch
-
 import triton
-
 import triton.language as tl
 
 EXPECTED = "nondeterministic"

@@ -1,9 +1,7 @@
 """tl.reduce with an operator that is not associative: the mean of two. Right only in a balanced tree of neighbours."""
 
 import torch
-
 import triton
-
 import triton.language as tl
 
 EXPECTED = "nondeterministic"

@@ -1,9 +1,7 @@
 """fast_powf is NaN for negative bases on a device (exp2(y * log2(x)) of approximations); the interpreter computes pow."""
 
 import torch
-
 import triton
-
 import triton.language as tl
 
 from triton.language.extra import libdevice

@@ -1,9 +1,7 @@
 """x, 1.5 * 2**23 and its negative are added to one place by atomics: the order in which the interpreter adds rounds x, other orders do not."""
 
 import torch
-
 import triton
-
 import triton.language as tl
 
 EXPECTED = "nondeterministic"

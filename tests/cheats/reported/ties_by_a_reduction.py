@@ -1,9 +1,7 @@
 """The first of equal values by tl.reduce with an operator that keeps its left operand, which does not commute."""
 
 import torch
-
 import triton
-
 import triton.language as tl
 
 EXPECTED = "nondeterministic"

@@ -10,6 +10,8 @@ import triton
 import triton.language as tl
 from support_ttir import launch
 
+from weir.kernel_eval.ir.limits import RunLimits
+
 PROGRAMS = "a program"
 LANES = "a lane"
 
@@ -52,20 +54,71 @@ def test_plain_accesses_of_what_other_programs_change_by_atomics_are_races(kerne
 
 
 @triton.jit
-def last_reduces(x, partial, counter, out, BLOCK: tl.constexpr):
+def one_reduces(
+    x, partial, counter, out, BLOCK: tl.constexpr, BARRIER: tl.constexpr, SEM: tl.constexpr, AT: tl.constexpr
+):
     at = tl.arange(0, BLOCK)
     tl.store(partial + tl.program_id(0), tl.sum(tl.load(x + tl.program_id(0) * BLOCK + at), 0))
-    tl.debug_barrier()
-    if tl.atomic_add(counter, 1) == tl.num_programs(0) - 1:
+    if BARRIER:
+        tl.debug_barrier()
+    if tl.atomic_add(counter, 1, sem=SEM) == AT:
         tl.store(out, tl.sum(tl.load(partial + tl.arange(0, 4)), 0))
 
 
-def test_the_last_program_may_not_reduce_what_the_others_left() -> None:
-    arguments = [torch.ones(64), torch.zeros(4), torch.zeros(1, dtype=torch.int32), torch.zeros(1)]
-    report = launch(last_reduces, (4,), arguments, {"BLOCK": 16})
-    assert float(arguments[-1]) == 64
-    assert "returned value" in report.ordered_atomics
-    assert "a program reads what another one wrote" in report.races
+@pytest.mark.parametrize("order", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("barrier", "sem", "at", "raced"),
+    [
+        (True, "acq_rel", 3, False),
+        (True, "relaxed", 3, True),
+        (True, "release", 3, True),
+        (False, "acq_rel", 3, True),
+        (True, "acq_rel", 2, True),
+    ],
+)
+def test_only_the_last_program_may_reduce_what_the_others_left(
+    barrier: bool, sem: str, at: int, raced: bool, order: int
+) -> None:
+    x = torch.randint(0, 9, (64,)).float()
+    partial, total = torch.zeros(4), torch.zeros(1)
+    constants = {"BLOCK": 16, "BARRIER": barrier, "SEM": sem, "AT": at}
+    arguments = [x, partial, torch.zeros(1, dtype=torch.int32), total]
+    report = launch(one_reduces, (4,), arguments, constants, RunLimits(order=order))
+    assert bool(report.races) == raced
+    assert raced or float(total) == float(x.sum())
+
+
+@triton.jit
+def under_a_lock(x, lock, total, COLUMNS: tl.constexpr, BARRIER: tl.constexpr, UNLOCK: tl.constexpr):
+    at = tl.arange(0, COLUMNS)
+    row = tl.load(x + tl.program_id(0) * COLUMNS + at)
+    while tl.atomic_cas(lock, 0, 1) == 1:
+        pass
+    count = tl.load(lock + 1)
+    if count == 0:
+        tl.atomic_xchg(lock + 1, 1)
+    else:
+        row += tl.load(total + at)
+    tl.store(total + at, row)
+    if BARRIER:
+        tl.debug_barrier()
+    tl.atomic_xchg(lock, 0, sem=UNLOCK)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("barrier", "unlock", "raced"),
+    [(True, "acq_rel", False), (True, "release", False), (True, "relaxed", True), (False, "acq_rel", True)],
+)
+def test_programs_may_change_the_same_elements_under_a_lock(
+    barrier: bool, unlock: str, raced: bool, order: int
+) -> None:
+    x, total = torch.randint(0, 9, (8, 16)).float(), torch.zeros(16)
+    arguments = [x, torch.zeros(2, dtype=torch.int32), total]
+    constants = {"COLUMNS": 16, "BARRIER": barrier, "UNLOCK": unlock}
+    report = launch(under_a_lock, (8,), arguments, constants, RunLimits(order=order))
+    assert bool(report.races) == raced
+    assert torch.equal(total, x.sum(0))
 
 
 @triton.jit
