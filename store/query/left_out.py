@@ -1,8 +1,8 @@
 """Which Parquet files a question leaves out: by their bounds in the catalog, no call of its answer can be in them.
 
 A condition on versions or times that every row of an answer meets (`WHERE version_min >= 7 AND …`) bounds the files
-that have such calls. The rest is not opened: DuckDB reads a file's end before it can tell. Invariant: what is not
-understood leaves no file out. A question that reads calls in several places is not understood.
+that have such calls. The rest is not opened: DuckDB reads a file's end before it can tell. A question that reads calls
+in several places needs the files of each. Invariant: what is not understood leaves no file out.
 """
 
 from __future__ import annotations
@@ -82,20 +82,20 @@ def leave_out(connection: duckdb.DuckDBPyConnection, query: str, parameters: Map
     """Have what the connection runs next read only the files that this query needs, until `read_all`."""
     if not any(name in query.lower() for name in _NAMES):
         return
-    bounds = list(_bounds(connection, query, parameters))
-    if bounds:
-        _choose(connection, bounds)
+    of_reads = _bounds(connection, query, parameters)
+    if of_reads and all(of_reads):
+        _choose(connection, of_reads)
     connection.abort()  # a query that is run by `sql` is refused beside a result that is not read to its end
 
 
-def _choose(connection: duckdb.DuckDBPyConnection, bounds: Sequence[Bound]) -> None:
-    chosen = " AND ".join(bound.sql() for bound in bounds)
+def _choose(connection: duckdb.DuckDBPyConnection, of_reads: Sequence[Sequence[Bound]]) -> None:
+    chosen = " OR ".join(f"({' AND '.join(bound.sql() for bound in bounds)})" for bounds in of_reads)
     versions = connection.execute(f"SELECT DISTINCT schema_version FROM stored.{FILES}").fetchall()
     for (schema_version,) in versions:
         files = f"stored.{FILES} WHERE schema_version = {schema_version}"
         connection.execute(
             f"SET VARIABLE {_variable(schema_version)} = coalesce("
-            f"(SELECT list(source ORDER BY place) FROM {files} AND {chosen}), "
+            f"(SELECT list(source ORDER BY place) FROM {files} AND ({chosen})), "
             f"(SELECT [arg_min(source, num_bytes)] FROM {files}))"  # it gives the columns
         )
 
@@ -111,49 +111,57 @@ def _variable(schema_version: int) -> str:
     return f"{_VARIABLE}{schema_version}"
 
 
-def _bounds(connection: duckdb.DuckDBPyConnection, query: str, parameters: Mapping[str, object]) -> Iterator[Bound]:
+def _bounds(connection: duckdb.DuckDBPyConnection, query: str, parameters: Mapping[str, object]) -> list[list[Bound]]:
+    """For each place where the query reads calls, the bounds of those that it needs there."""
     (text,) = connection.execute("SELECT json_serialize_sql($1)", [query]).fetchone() or ("{}",)
     tree = json.loads(text)
     if tree.get("error") is not False or len(tree["statements"]) != 1:
-        return
-    reads = _read_by(tree)
-    if reads is None:
-        return
-    select, table = reads
+        return []
+    return [
+        [
+            Bound(columns, min(found) if is_low else None, max(found) if is_high else None)
+            for columns, template, (is_low, is_high), values in _conditions(select, table)
+            if (found := _values(connection, template, values, parameters))
+        ]
+        for select, table in _reads(tree)
+    ]
+
+
+def _conditions(select: Node, table: Node) -> Iterator[tuple[tuple[str, str], str, tuple[bool, bool], Sequence[Node]]]:
+    """What a SELECT asks of the columns of a table: columns of files, what compares, sides, values."""
     bounded = _BOUNDED[table["table_name"].lower()]
     names = {str(table["alias"] or table["table_name"]).lower()}
-    for column, kind, value in _comparisons(select["where_clause"]):
+    others = [one for one in _joined(select["from_table"]) if one is not table and one["type"] == "BASE_TABLE"]
+    of_others = {name for one in others for name in _BOUNDED.get(one["table_name"].lower(), ())}
+    for column, kind, values in _comparisons(select["where_clause"]):
         path = [str(name).lower() for name in column["column_names"]]
         if path[-1] not in bounded or len(path) > 2 or not names.issuperset(path[:-1]):
             continue
-        if len(path) == 1 and not _shows_all(select["from_table"]):
+        if len(path) == 1 and (path[-1] in of_others or not _shows_all(select["from_table"])):
             continue  # it may be another table's
         columns, template = bounded[path[-1]]
-        found = _value(connection, template, value, parameters)
-        if found is not None:
-            is_low, is_high = _SIDES[kind]
-            yield Bound(columns, found if is_low else None, found if is_high else None)
+        yield columns, template, _SIDES[kind], values
 
 
-def _read_by(tree: Node) -> tuple[Node, Node] | None:
-    """The one SELECT that reads calls, and its reference to their view; None where there is not one."""
+def _reads(tree: Node) -> list[tuple[Node, Node]]:
+    """The SELECTs that read calls, each with its reference to their view; none where calls may be read elsewhere."""
     nodes = list(_nodes(tree))
     if any(_may_read_calls(node) for node in nodes):
-        return None
+        return []
     named = {str(entry["key"]).lower() for node in nodes if "cte_map" in node for entry in node["cte_map"]["map"]}
     tables = [node for node in nodes if node.get("type") == "BASE_TABLE"]
     references = {table["table_name"].lower() for table in tables}
     if named & VIEWS.keys() or not references <= named | _FREE | _BOUNDED.keys():
-        return None
+        return []
     of_calls = [table for table in tables if table["table_name"].lower() in _BOUNDED]
-    selects = [
+    reads = [
         (node, table)
         for node in nodes
         if node.get("type") == "SELECT_NODE"
         for table in _joined(node["from_table"])
         if any(table is one for one in of_calls)
     ]
-    return selects[0] if len(of_calls) == len(selects) == 1 else None
+    return reads if len(of_calls) == len(reads) else []
 
 
 def _may_read_calls(node: Node) -> bool:
@@ -182,8 +190,8 @@ def _joined(table: Node) -> Iterator[Node]:
         yield table
 
 
-def _comparisons(condition: Node | None) -> Iterator[tuple[Node, str, Node]]:
-    """What must hold of columns: the column, the kind of comparison, and the value at its other side."""
+def _comparisons(condition: Node | None) -> Iterator[tuple[Node, str, Sequence[Node]]]:
+    """What must hold of columns: the column, the kind of comparison, and the values; with one of them it holds."""
     kind = "" if condition is None else condition["type"]
     if condition is None:
         return
@@ -192,14 +200,18 @@ def _comparisons(condition: Node | None) -> Iterator[tuple[Node, str, Node]]:
             yield from _comparisons(part)
     elif kind == "COMPARE_BETWEEN":
         if condition["input"]["class"] == "COLUMN_REF":
-            yield condition["input"], "COMPARE_GREATERTHANOREQUALTO", condition["lower"]
-            yield condition["input"], "COMPARE_LESSTHANOREQUALTO", condition["upper"]
+            yield condition["input"], "COMPARE_GREATERTHANOREQUALTO", [condition["lower"]]
+            yield condition["input"], "COMPARE_LESSTHANOREQUALTO", [condition["upper"]]
+    elif kind == "COMPARE_IN":
+        column, *values = condition["children"]
+        if column["class"] == "COLUMN_REF":
+            yield column, "COMPARE_EQUAL", values
     elif kind in _SIDES:
         left, right = condition["left"], condition["right"]
         if left["class"] == "COLUMN_REF":
-            yield left, kind, right
+            yield left, kind, [right]
         elif right["class"] == "COLUMN_REF":
-            yield right, _turned(kind), left
+            yield right, _turned(kind), [left]
 
 
 def _turned(kind: str) -> str:
@@ -207,6 +219,15 @@ def _turned(kind: str) -> str:
     if "LESS" in kind:
         return kind.replace("LESS", "GREATER")
     return kind.replace("GREATER", "LESS")
+
+
+def _values(
+    connection: duckdb.DuckDBPyConnection, template: str, values: Sequence[Node], parameters: Mapping[str, object]
+) -> list[float]:
+    """What a column is compared with, as numbers; none where one of them depends on the row, or is no number."""
+    found = [_value(connection, template, value, parameters) for value in values]
+    numbers = [one for one in found if one is not None]
+    return numbers if len(numbers) == len(values) else []
 
 
 def _value(

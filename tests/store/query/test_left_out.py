@@ -52,6 +52,9 @@ def read(db: duckdb.DuckDBPyConnection, query: str, **parameters: object) -> set
         ("WITH late AS (FROM calls WHERE version_max = 5) FROM late a JOIN late b USING (call_id)", "old"),
         ("SELECT call_id FROM rewards WHERE NOT EXISTS (FROM calls c WHERE c.version_min > 4)", "old"),
         ("SELECT avg(logprob) FROM tokens WHERE version = 2", "new"),
+        ("FROM calls WHERE version_max IN (4, $version, 3 + 3)", "old"),
+        ("FROM calls a JOIN calls b USING (call_id) WHERE a.version_max = 5 AND b.version_min IN (4, 6)", "old"),
+        ("(FROM calls WHERE version_max <= 2) UNION ALL (FROM calls WHERE version_min = 1)", "new"),
     ],
 )
 def test_files_without_a_call_of_the_answer_are_left_out(
@@ -74,6 +77,12 @@ def test_files_without_a_call_of_the_answer_are_left_out(
         "FROM calls, sessions WHERE version_max = 5",
         "FROM calls a JOIN calls b USING (call_id) WHERE a.version_max = 5",
         "FROM calls JOIN stored.calls s USING (call_id) WHERE version_max = 5",
+        "FROM calls a JOIN tokens USING (call_id) WHERE version_max = 5",
+        "FROM calls a, calls b WHERE version_max = 5",
+        "(FROM calls WHERE version_max = 5) UNION ALL (FROM calls WHERE version_max = 1)",
+        "FROM calls WHERE version_max IN (5, depth)",
+        "FROM calls WHERE version_max NOT IN (1, 2)",
+        "FROM calls WHERE version_max IN (SELECT version FROM versions)",
         "SELECT span_text(call_id, 0, 1) FROM calls WHERE version_max = 5",
         "FROM calls, query('FROM calls') WHERE version_max = 5",
         "FROM versions ANTI JOIN calls ON version = depth WHERE version_max = 5",
