@@ -380,7 +380,7 @@ class Reference:
         )
 
     def outputs(self, model: Any, own: list[Any]) -> list[torch.Tensor]:
-        """What the model gives for inputs that it may change."""
+        """What the model gives for inputs that it may change. Raises `InvalidReference` or `UnsupportedReference`."""
         called = self.fresh(model)
         with self._step("Model.forward()"):
             answer = called(*own)
