@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from weir.kernel_eval.ir.errors import IrError, KernelFault, LimitExceeded, Malformed
+from weir.kernel_eval.ir.footprint import footprint
 from weir.kernel_eval.ir.grid import (
     accesses,
     atomics,
@@ -26,7 +27,6 @@ from weir.kernel_eval.ir.grid import (
     shapes,
 )
 from weir.kernel_eval.ir.grid.clocks import MOST_PROGRAMS, Clocks
-from weir.kernel_eval.ir.grid.footprint import footprint
 from weir.kernel_eval.ir.grid.frame import Frame, Handler, Machine
 from weir.kernel_eval.ir.grid.memory import Memory, Storage, address_of
 from weir.kernel_eval.ir.grid.pointers import Uses, uses_of
