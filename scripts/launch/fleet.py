@@ -148,9 +148,9 @@ def own_engine_urls(settings: Settings) -> list[str]:
     return [f"http://{settings.engine.host}:{settings.engine.port + i}" for i in range(settings.engine.count)]
 
 
-def engine_servers(settings: Settings, config: list[str], logs: Path) -> list[Server]:
-    """The engines of this machine: each has its own port and seed."""
-    model, engine = loaded_by_engines(served_model(settings)), settings.engine
+def engine_servers(settings: Settings, config: list[str], logs: Path, model: Path | None = None) -> list[Server]:
+    """The engines of this machine: each has its own port and seed. `model`: other weights than the newest."""
+    model, engine = model or loaded_by_engines(served_model(settings)), settings.engine
     if engine.kind == "sglang":
         return sglang_servers(
             engine,

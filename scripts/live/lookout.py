@@ -24,6 +24,7 @@ from weir.proxy.engines.router import Liveness, Probe, RouterFailed
 from weir.scripts.launch.settings import Settings
 from weir.scripts.live.engines import Engines
 from weir.scripts.live.members import new_member
+from weir.scripts.live.processes import start_weights
 from weir.scripts.live.recorder import Recorder
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.lost_calls import waiting_for_lost_calls
@@ -239,6 +240,7 @@ class Lookout:
         elif name not in state.members:
             if time.monotonic() >= self._join_after.get(name, 0.0):
                 self._join_after[name] = time.monotonic() + self._run.config.retry_s
+                start_weights.forget(self._run.settings.store, name)
                 self._host.join(new_member(self._members[name]))
         elif expected is not None and expected == self._expected(name) and _is_older(probe, expected):
             self._lose(name, f"it has version {probe.version} instead of {expected}: it was started anew")

@@ -11,6 +11,7 @@ from weir.cluster.config import ClusterMember
 from weir.scripts.launch.fleet import engine_servers
 from weir.scripts.launch.servers import Server, free_port, last_line
 from weir.scripts.launch.settings import Settings
+from weir.scripts.live.processes.start_weights import start_weights
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,7 @@ class MemberEngine:
         }
         config = ["--config", str(self.config_path)] if self.config_path else []
         logs = self.settings.store.folder / "logs"
-        [server] = engine_servers(self.settings.model_copy(update=alone), config, logs)
+        model = start_weights(self.settings, name)
+        [server] = engine_servers(self.settings.model_copy(update=alone), config, logs, model)
         named = dataclasses.replace(server, name=f"engine-{name}", log_path=self.log_path, cores=self.member.cores)
         return named, f"http://{host}:{port}"

@@ -5,14 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from weir.cluster.config import ClusterMember
 from weir.scripts.launch.errors import UsageError
 from weir.scripts.launch.settings import load_settings
 from weir.scripts.live.placed_engines import PlacedEngines
 from weir.scripts.live.processes.local import LocalProcesses
+from weir.scripts.live.processes.member_engine import MemberEngine
+from weir.scripts.live.processes.start_weights import forget
+from weir.trainer.versions.stored import prune
+from weir.trainer.versions.version_folder import read_manifest, set_current, version_path, write_version
 
 MEMBER = ClusterMember(name="both")
 
@@ -25,6 +32,19 @@ class Heard:
 
     async def moved(self, member: str, url: str) -> None:
         self.moves.append((member, url))
+
+
+OF_NO_ROUND: dict[str, Any] = {"round_id": None, "config_hash": "", "seed": 0, "groups": []}
+
+
+def write_weights(folder: Path, version: int) -> None:
+    save_file({"weight": torch.tensor([version])}, folder / "model.safetensors")
+    (folder / "trainer_state.pt").touch()
+
+
+def model_of(engine: MemberEngine) -> Path:
+    argv = engine.server("127.0.0.1", [])[0].argv
+    return Path(argv[argv.index("--model") + 1])
 
 
 def processes(folder: Path, members: dict[str, ClusterMember]) -> LocalProcesses:
@@ -70,3 +90,22 @@ def test_an_engine_that_ends_and_a_member_without_room_are_said_once_and_others_
 def test_too_few_gpus_are_refused_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="members without a url are to have 1000 GPUs"):
         processes(tmp_path, {"both": MEMBER.model_copy(update={"gpus": 1000})})
+
+
+def test_an_engine_that_starts_keeps_its_weights_when_their_version_is_deleted(tmp_path: Path) -> None:
+    settings = processes(tmp_path, {})._settings
+    engine = MemberEngine(settings=settings, config_path=None, member=MEMBER)
+    assert model_of(engine) == tmp_path / "model", "the settings' own is not deleted"
+    for version in (1, 2, 3):
+        path = version_path(settings.store.folder, version)
+        write_version(path, lambda aside: write_weights(aside, version), version=version, parent=None, **OF_NO_ROUND)  # noqa: B023
+        set_current(settings.store.folder, version)
+        if version == 1:
+            model = model_of(engine)
+    prune(settings.store.folder, 2)
+    assert not version_path(settings.store.folder, 1).exists()
+    assert load_file(model / "model.safetensors")["weight"].item() == read_manifest(model).version == 1
+    assert not (model / "trainer_state.pt").exists()
+    assert model_of(engine) == model and read_manifest(model).version == 3, "it starts anew"
+    forget(settings.store, MEMBER.name)
+    assert not model.exists() and version_path(settings.store.folder, 3).exists()
