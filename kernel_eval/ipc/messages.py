@@ -96,9 +96,13 @@ class Timed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Record(msgspec.Struct, frozen=True, tag=True):
-    """Judge to a recorder: call the model with these arguments, compile what it launches, and run no kernel."""
+    """Judge to a recorder: call the model with these arguments, compile what it launches, and run no kernel.
+
+    `sample`: record some other configurations of autotuned kernels, too, which are chosen by this seed.
+    """
 
     arena: ArenaSpec
+    sample: int | None = None
 
 
 class KernelIr(msgspec.Struct, frozen=True):

@@ -92,9 +92,10 @@ class LaunchCapture:
         JITFunction.run = capture
         autotune.install()
 
-    def take_configurations(self, load: Load) -> None:
-        """Take a configuration of autotuned kernels, or each of them, as the judge asks."""
-        autotune.install(load.skipped_configs, self._recorder if load.all_configs else None)
+    def take_configurations(self, load: Load, sample: int | None = None) -> None:
+        """Take a configuration of autotuned kernels, each of them, or some, as the judge asks."""
+        several = load.all_configs or sample is not None
+        autotune.install(load.skipped_configs, self._recorder if several else None, sample)
 
     def _compiled(self, run: Callable[..., Any], kernel: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         try:

@@ -36,6 +36,7 @@ class RecordWorker(CandidateProcess):
         super().__init__(channel, limits, folder, recorder, HostReads(self._values, self._hosts))
         stub = stub_driver.install(named(limits.target))
         self._capture = LaunchCapture(recorder, self._values, self._hosts, stub)
+        self._loaded: Load | None = None
 
     def serve(self) -> None:
         """Handle requests until the judge closes the channel."""
@@ -48,6 +49,7 @@ class RecordWorker(CandidateProcess):
             except ChannelClosed:
                 return
             if isinstance(message, Load):
+                self._loaded = message
                 self._capture.take_configurations(message)
                 self.attempt("load", functools.partial(self.load, message))
             elif isinstance(message, Init):
@@ -69,6 +71,8 @@ class RecordWorker(CandidateProcess):
     def _record(self, record: Record, fd: int) -> Recorded:
         memory = tensor_arena.attach(record.arena, fd)
         arguments = tensor_arena.read_value(memory, record.arena.arguments)
+        assert self._loaded is not None
+        self._capture.take_configurations(self._loaded, record.sample)
         self._capture.start()
         self._recorder.start(tensor_arena.tensors_among(arguments))
         with self._recorder, self._mode:

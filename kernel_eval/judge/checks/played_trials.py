@@ -3,8 +3,7 @@
 A player runs the operators and the IR of the record (`replay/player.py`), or on a GPU the machine code that was made of
 that IR (`replay/device/player.py`), and holds nothing of the candidate but those.
 Invariant: every answer that is compared comes from a player, so that each trial is a proof. The rules on the record are
-checked before it is played, those on memory after. A question follows from the evaluation's secret and its number, not
-from when it is drawn.
+checked before it is played, those on memory after.
 """
 
 from __future__ import annotations
@@ -12,33 +11,30 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 import torch
 
 from weir.kernel_eval.ipc.forkserver import PLAYER, Leases
 from weir.kernel_eval.ipc.job import Job
-from weir.kernel_eval.ipc.messages import DeviceKernel, Done, LoadRecord, NamedPlace, Play, Played, Recorded
+from weir.kernel_eval.ipc.messages import DeviceKernel, Done, LoadRecord, Play, Played, Recorded
 from weir.kernel_eval.ipc.tensor_arena import Arena, tensors_among
 from weir.kernel_eval.ipc.trace import Operator, Place, Trace
 from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
 from weir.kernel_eval.judge.checks.expected_answers import check_form, difference, dtypes_of, left_out, raw
-from weir.kernel_eval.judge.checks.outcome import EVALUATION_ERRORS
 from weir.kernel_eval.judge.checks.tolerance import TOLERANCES, is_within
 from weir.kernel_eval.judge.source import provenance
 from weir.kernel_eval.judge.state.counterparts import Counterpart, counterparts
+from weir.kernel_eval.judge.state.questions import Question, Subject
 from weir.kernel_eval.judge.state.remains import Remains, may_stay, overwritten, remains_of, with_remains
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.tasks.answers import is_finite
 from weir.kernel_eval.tasks.effects.side_effects import named_tensors
-from weir.kernel_eval.tasks.errors import InvalidReference
-from weir.kernel_eval.tasks.input_variants import Variant
 from weir.kernel_eval.tasks.reference import Expected, Reference
-from weir.kernel_eval.tasks.seeds import derive_seed
 
 MIN_COVERAGE = 0.1  # a triangular or padded answer has elements that no kernel needs to store
 ROUNDED_DOTS_FACTOR = 100.0  # how much further an answer may be off if a device rounds its products of float32
@@ -49,95 +45,11 @@ _ORDER = (
     "; they are right if programs, atomics and the elements of reductions go by their numbers, which a device does not "
     "promise: an operator given to tl.reduce has to be associative and to commute"
 )
-_SMALL = 1 << 20  # bytes of a question beside which another one may lie
+_WAYS_S = 5.0  # for other configurations of autotuned kernels
+_NOT_PLAYED = (Fault.UNSUPPORTED, Fault.TIMEOUT, Fault.OUT_OF_MEMORY)
 
 
 Kernels = tuple[DeviceKernel | None, ...]
-
-
-class Question(NamedTuple):
-    """One trial: inputs of the reference, and its answer."""
-
-    inputs: list[Any]
-    expected: Expected
-
-
-class Subject(NamedTuple):
-    """The reference's model and the candidate's state, with the same parameters.
-
-    `lacking`: parameters and buffers of the reference that start as one constant, have other values here, and were not
-    found in the state.
-    """
-
-    model: Any
-    state: list[torch.Tensor]
-    lacking: tuple[str, ...] = ()
-    named: tuple[NamedPlace, ...] = ()  # what the candidate's state holds by name
-
-
-class Drawn(NamedTuple):
-    """A question, whom it is about, and the variant that it is of."""
-
-    subject: Subject
-    question: Question
-    variant: Variant
-
-
-class Questions:
-    """The questions of one evaluation, by trial."""
-
-    def __init__(
-        self,
-        reference: Reference,
-        secret: bytes,
-        variants: Sequence[Variant],
-        subjects: list[Subject],
-        far: Subject | None,
-    ) -> None:
-        """`subjects`: as in `draw`. `far`: tried first in every other trial, if there is one."""
-        self._reference = reference
-        self._secret = secret
-        self._variants = variants
-        self._subjects = subjects
-        self._far = far
-        self._ahead: tuple[int, Drawn] | None = None
-        self._is_small = False
-
-    def is_last(self, trial: int) -> bool:
-        """Whether no trial follows."""
-        return trial + 1 == len(self._variants)
-
-    def take(self, trial: int) -> Drawn:
-        """The question of a trial, which is not kept. Raises as `Reference.question` does."""
-        ahead, self._ahead = self._ahead, None
-        drawn = ahead[1] if ahead is not None and ahead[0] == trial else self._draw(trial)
-        tensors = [*tensors_among(drawn.question.inputs), *drawn.question.expected.outputs]
-        self._is_small = sum(tensor.nbytes for tensor in tensors) <= _SMALL
-        return drawn
-
-    def draw_ahead(self, trial: int) -> None:
-        """Draw a question before it is asked for, if the last one was small. What fails is raised by `take`."""
-        if self._is_small:
-            with contextlib.suppress(*EVALUATION_ERRORS):
-                self._ahead = trial, self._draw(trial)
-
-    def _draw(self, trial: int) -> Drawn:
-        first = [self._far] if self._far is not None and trial % 2 else []
-        seed = derive_seed(self._secret, "inputs", trial)
-        return draw(self._reference, [*first, *self._subjects], seed, self._variants[trial])
-
-
-def draw(reference: Reference, subjects: Sequence[Subject], seed: int, variant: Variant) -> Drawn:
-    """A question about the first subject whose answer can be compared, or else about the last."""
-    for subject in subjects[:-1]:
-        try:
-            inputs, expected, drawn = reference.question(subject.model, seed, variant)
-        except InvalidReference:  # the task's own code refuses the parameters
-            continue
-        if reference.is_comparable(subject.model, inputs, expected):
-            return Drawn(subject, Question(inputs, expected), drawn)
-    inputs, expected, drawn = reference.question(subjects[-1].model, seed, variant)
-    return Drawn(subjects[-1], Question(inputs, expected), drawn)
 
 
 class PlayedTrials:
@@ -154,6 +66,7 @@ class PlayedTrials:
         self.chosen: dict[int, tuple[int, ...]] = {}  # by record: the IR that autotuned launches took, by number
         self.rounds_dots = False  # a device would round products of float32 to TF32
         self._traces: list[Trace] = []
+        self._num_loaded = 0
         self._has_torch_work: list[bool] = []
         self.play_us: list[float] = []
         self.told: set[int] = set()  # outputs for which a draw told a right answer from zeros
@@ -199,6 +112,19 @@ class PlayedTrials:
         reason = provenance.untransferable(trace)
         if reason is not None:
             raise rule_broken("replay_differs", f"the call cannot be made without the candidate: {reason}")
+        remains, needed = self._played_of(trace, subject, question)
+        self._remains.append(remains)
+        self._num_loaded += 1
+        message = LoadRecord(needed, recorded.irs) if build is None else LoadRecord(needed, (), build())
+        self._request(message, Done, self._limits.call_timeout_s)
+        self._traces.append(trace)
+        work = provenance.torch_work(trace, relaxed, only_moves=only_moves, permitted=permitted, given=given)
+        self._has_torch_work.append(bool(work))
+        return work
+
+    def _played_of(self, trace: Trace, subject: Subject, question: Question) -> tuple[Remains, Trace]:
+        """What is compared beside the answer, and the record as it is played. Raises `FaultDetected`."""
+        relaxed, permitted, given = self._relaxed, self._permitted, dtypes_of(question.inputs)
         effects = self._reference.effects(subject.model)
         if self._held is None:
             self._held = counterparts(subject.model, effects.state, subject.state, subject.named)
@@ -211,14 +137,42 @@ class PlayedTrials:
         if violation is not None and violation[0] == "torch_operator":
             raise rule_broken(*violation)
         needed = provenance.needed(whole, relaxed, permitted=permitted, updates_state=bool(remains.state))
-        self._remains.append(remains)
-        timeout_s = self._limits.call_timeout_s
-        message = LoadRecord(needed, recorded.irs) if build is None else LoadRecord(needed, (), build())
-        self._request(message, Done, timeout_s)
-        self._traces.append(trace)
-        work = provenance.torch_work(trace, relaxed, only_moves=only_moves, permitted=permitted, given=given)
-        self._has_torch_work.append(bool(work))
-        return work
+        return remains, needed
+
+    def try_ways(self, ways: Sequence[Recorded], subject: Subject, question: Question) -> int:
+        """Play records of a call with other configurations of its kernels, and compare their answers.
+
+        Returns how many were played: as many as the time allows, and as the player can play. Raises `FaultDetected`.
+        """
+        inputs, expected = question
+        ends_at, num_played = time.monotonic() + _WAYS_S, 0
+        for way in ways:
+            if time.monotonic() > ends_at:
+                break
+            try:
+                outputs = self._played_way(way, subject, question)
+            except FaultDetected as error:
+                if error.fault in _NOT_PLAYED:
+                    break
+                raise
+            wrong = difference(self._reference, subject.model, inputs, expected, outputs)
+            if wrong is not None:
+                self._refuse(wrong.fault, f"another configuration of an autotuned kernel: {wrong.message}")
+            num_played += 1
+        return num_played
+
+    def _played_way(self, way: Recorded, subject: Subject, question: Question) -> list[torch.Tensor]:
+        inputs, expected = question
+        remains, needed = self._played_of(way.trace, subject, question)
+        self._request(LoadRecord(needed, way.irs), Done, self._limits.call_timeout_s)
+        self._num_loaded += 1
+        wanted = self._reference.expected(remains.of(subject.model), inputs).outputs if remains else []
+        arguments = [tensors_among(inputs), subject.state]
+        with contextlib.closing(Arena(arguments, [*expected.outputs, *wanted], self._limits.guard_bytes)) as arena:
+            play = Play(self._num_loaded - 1, arena.spec, marks=False)
+            played: Played = self._request(play, Played, self._limits.call_timeout_s, arena.fd)
+            self._check_inputs(played, expected)
+            return arena.take_outputs()[: len(expected.outputs)]
 
     def run(
         self,
@@ -228,11 +182,12 @@ class PlayedTrials:
         meanwhile: Callable[[], None] = lambda: None,
         *,
         is_own: bool = False,
+        counts: bool = True,
     ) -> None:
         """Play a record on a trial's inputs, and compare its answer. Raises `FaultDetected`.
 
         `meanwhile`: what this process does while the player works. `is_own`: the inputs are as the task draws them, so
-        that a term below the tolerance is looked for.
+        that a term below the tolerance is looked for. `counts`: whether it is one of the trials.
         """
         inputs, expected = question
         arguments = [tensors_among(inputs), subject.state]
@@ -245,7 +200,7 @@ class PlayedTrials:
             order = 0 if self.num_answered % 2 else derive_seed(self._secret, "order", self.num_answered)
             play = Play(record, arena.spec, state="kept" if is_first else "given", order=order)
             played = self._play(play, arena, meanwhile)
-            self.play_us.append((time.perf_counter() - started) * 1e6)
+            self.play_us += [(time.perf_counter() - started) * 1e6] if counts else []
             outputs, left = _split(arena.take_outputs(), len(wanted))
             is_rounded = bool(played.num_rounded_dots) and not self.rounds_dots
             goes_on = subject is self._subject and self._goes_on(played, subject, inputs)
@@ -253,8 +208,7 @@ class PlayedTrials:
                 arena.unmap()  # the comparison needs the memory
             if played.chosen:
                 self.chosen[record] = played.chosen
-            if not expected.changed_inputs.issuperset(played.changed_inputs):
-                self._break_rule("input_changed", "an input was written to, which the task's own code does not do")
+            self._check_inputs(played, expected)
             wrong = difference(self._reference, subject.model, inputs, expected, outputs, self.told)
             if wrong is None and is_own:
                 wrong = left_out(self._reference, subject.model, inputs, expected, outputs)
@@ -275,7 +229,11 @@ class PlayedTrials:
                 self.rounds_dots = True
                 self._play(Play(record, arena.spec, exact_dots=False, marks=False), arena)
                 self._check_rounded(_split(arena.take_outputs(), len(wanted))[0], expected)
-        self.num_answered += 1
+        self.num_answered += counts
+
+    def _check_inputs(self, played: Played, expected: Expected) -> None:
+        if not expected.changed_inputs.issuperset(played.changed_inputs):
+            self._break_rule("input_changed", "an input was written to, which the task's own code does not do")
 
     def _wanted(self, record: int, model: Any, inputs: list[Any]) -> list[torch.Tensor]:
         """What a call of the task leaves of what is compared beside its answer."""

@@ -27,11 +27,12 @@ from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
 from weir.kernel_eval.judge.checks.expected_answers import difference
-from weir.kernel_eval.judge.checks.played_trials import MIN_COVERAGE, Subject
+from weir.kernel_eval.judge.checks.played_trials import MIN_COVERAGE
 from weir.kernel_eval.judge.checks.reference_operators import hybrid_details
 from weir.kernel_eval.judge.checks.speedup import SpeedCheck
 from weir.kernel_eval.judge.checks.trials import Trials
 from weir.kernel_eval.judge.source import provenance
+from weir.kernel_eval.judge.state.questions import Subject
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage

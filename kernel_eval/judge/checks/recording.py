@@ -78,14 +78,14 @@ class Recording:
         self.named = constructed.named
         self._take_state(constructed.state_bytes)
 
-    def record(self, inputs: list[Any], meanwhile: Callable[[], None]) -> Recorded:
+    def record(self, inputs: list[Any], meanwhile: Callable[[], None], sample: int | None = None) -> Recorded:
         """The record of a call with these inputs, which no trial has. Raises `FaultDetected`.
 
-        `meanwhile`: what this process does while the recorder works.
+        `meanwhile`: what this process does while the recorder works. `sample`: as in `Record`.
         """
         limits = self._limits
         with contextlib.closing(Arena(inputs, [], limits.guard_bytes)) as arena:
-            self._recorder.send(Record(arena.spec), (arena.fd,))
+            self._recorder.send(Record(arena.spec, sample), (arena.fd,))
             arena.unmap()
             meanwhile()
             recorded = self._recorder.receive(Recorded, "call", self._call_timeout_s, MAX_RECORD_BYTES)

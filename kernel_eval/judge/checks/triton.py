@@ -26,7 +26,7 @@ from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.checks.answer_spread import MIN_DRAWS, AnswerSpread, check_told
 from weir.kernel_eval.judge.checks.device_build import DeviceBuild
 from weir.kernel_eval.judge.checks.outcome import EVALUATION_ERRORS, CheckOutcome, EvaluationError, outcome_of
-from weir.kernel_eval.judge.checks.played_trials import Kernels, PlayedTrials, Questions, Subject, draw
+from weir.kernel_eval.judge.checks.played_trials import Kernels, PlayedTrials
 from weir.kernel_eval.judge.checks.proof import second_opinion
 from weir.kernel_eval.judge.checks.recording import Recording, SecondRecording, digest, form_of, stand_ins
 from weir.kernel_eval.judge.checks.reference_operators import hybrid_details, only_moves
@@ -34,11 +34,15 @@ from weir.kernel_eval.judge.checks.speedup import SpeedCheck
 from weir.kernel_eval.judge.checks.target_build import PER_CONFIGURATION, TargetBuild
 from weir.kernel_eval.judge.checks.varied_parameters import VariedParameters
 from weir.kernel_eval.judge.source import source_policy
+from weir.kernel_eval.judge.source.configurations import first_way, other_ways
 from weir.kernel_eval.judge.source.recompiling import recompiled
+from weir.kernel_eval.judge.state.questions import Question, Questions, Subject, draw
+from weir.kernel_eval.judge.state.wide_parameters import wide_subjects
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.tasks.answers import is_finite
 from weir.kernel_eval.tasks.device_mapping import moved
-from weir.kernel_eval.tasks.errors import InvalidReference
+from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.input_variants import Draw, Variant, plan
 from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
@@ -112,6 +116,8 @@ class _Attempt:
         self._own_form: Any = None  # of the task's own inputs
         self._second: SecondRecording | None = None
         self._spread = AnswerSpread()
+        self._ways: list[Recorded] = []  # the first call with other configurations of autotuned kernels
+        self._way_of: tuple[Subject, Question] | None = None  # whom and what these are tried with
         self._far: Subject | None = None  # with parameters beyond the bounds that the task sets
         self.irs: tuple[KernelIr, ...] = ()
         self.speed: Speed | None = None
@@ -251,6 +257,8 @@ class _Attempt:
             drawn = self._try_one(recording, trials, questions, init_arguments, trial)
             draws[drawn.draw.value] = draws.get(drawn.draw.value, 0) + 1
         if self._device is None:
+            self._try_ways(trials)
+            self._try_wide_parameters(trials, subjects[-1])
             trials.begin_end()
         if self._reference.draws_on_host:
             self.details["drawn_on_host"] = True
@@ -286,6 +294,8 @@ class _Attempt:
             recording.begin_end if questions.is_last(trial) else ahead,
             is_own=trial == 0 and self._device is None,  # a device's own functions are less exact
         )
+        if self._ways and trial and form_of(inputs) == self._own_form:
+            self._way_of = subject, question
         for build in self._builds[:1]:
             build.advance()
         self._spread.note(form_of(inputs), expected.outputs)
@@ -299,8 +309,36 @@ class _Attempt:
         if self._device is not None and len(known) > 1:
             return known[-1]
         stood_in = stand_ins(inputs, self._reference, derive_seed(self._job.secret, "stand-ins", trial))
-        known.append(recording.record(stood_in, functools.partial(self._learn, subject.model, inputs)))
+        learn = functools.partial(self._learn, subject.model, inputs)
+        sample = derive_seed(self._job.secret, "configurations") if trial == 0 and self._device is None else None
+        recorded = recording.record(stood_in, learn, sample)
+        if sample is not None:
+            self._ways, recorded = other_ways(recorded), first_way(recorded)
+        known.append(recorded)
         return known[-1]
+
+    def _try_ways(self, trials: PlayedTrials) -> None:
+        """Play the call with other configurations of autotuned kernels, and count them. Raises `FaultDetected`."""
+        if self._way_of is not None:
+            num_played = trials.try_ways(self._ways, *self._way_of)
+            self.details["configurations"] = {"known": 1 + len(self._ways), "played": 1 + num_played}
+
+    def _try_wide_parameters(self, trials: PlayedTrials, own: Subject) -> None:
+        """Play the first call with parameters far from those of a constructor, if the task takes any such.
+
+        Raises `FaultDetected`.
+        """
+        if "varied_parameters" in self._relaxed:
+            return
+        secret, reference, recorded = self._job.secret, self._reference, self.records[0]
+        constant = self.details.get("varied_parameters", ())
+        for subject in wide_subjects(own, recorded.trace, constant, derive_seed(secret, "wide")):
+            with contextlib.suppress(InvalidReference, UnsupportedReference):
+                inputs = reference.inputs(derive_seed(secret, "inputs", "wide"))
+                expected = reference.expected(subject.model, inputs)
+                if is_finite(expected.outputs) and form_of(inputs) == self._own_form:
+                    trials.run(0, subject, Question(inputs, expected), counts=False)
+                    return
 
     def _learn(self, model: Any, inputs: list[Any]) -> None:
         """Find out once per task what the steps ahead ask of it, while a recorder works."""

@@ -21,7 +21,7 @@ import torch
 
 from weir.kernel_eval.ipc.messages import MAX_NAMED, NamedPlace
 from weir.kernel_eval.ipc.trace import Place
-from weir.kernel_eval.judge.state.counterparts import last_part, view_of
+from weir.kernel_eval.judge.state.counterparts import last_part, loadable, view_of
 
 _SHIFT_SCALE = 0.5  # of what replaces zeros; other constants are replaced by values from 0.5 to 1.5
 _FAR = 8.0  # times as far, where bounds may be
@@ -44,7 +44,7 @@ class VariedParameters:
 
     def __init__(self, model: Any, seed: int, fixed: Collection[str] = (), far: bool = False) -> None:
         """`fixed`: the parameters that are the same for every seed of the weights. `far`: give them values far away."""
-        named = dict(_loadable(model)) if isinstance(model, torch.nn.Module) else {}
+        named = dict(loadable(model)) if isinstance(model, torch.nn.Module) else {}
         kinds: dict[str, _Kind] = {}
         for name, tensor in named.items():
             kind = _kind(tensor.detach()) or (_digest(tensor.detach()) if name in fixed else None)
@@ -58,7 +58,7 @@ class VariedParameters:
         if kinds:
             kept = {id(p): p for name, p in model.named_parameters() if name not in kinds}
             self.model = copy.deepcopy(model, kept)
-            own = dict(_loadable(self.model))
+            own = dict(loadable(self.model))
             for constant in self._constants:
                 _fill(own[constant.name].data, constant.values)
 
@@ -93,16 +93,6 @@ class VariedParameters:
             if view is not None:
                 _fill(view, constant.values)
         return varied, [name for name in self.names if name not in matches]
-
-
-def _loadable(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """What a checkpoint would load: parameters, then persistent buffers; other buffers belong to the model's code."""
-    yield from model.named_parameters()
-    for path, module in model.named_modules():
-        for name, buffer in module.named_buffers(path, recurse=False):
-            is_expanded = buffer.untyped_storage().nbytes() < buffer.numel() * buffer.element_size()
-            if name.rpartition(".")[2] not in module._non_persistent_buffers_set and not is_expanded:
-                yield name, buffer
 
 
 def _matches(

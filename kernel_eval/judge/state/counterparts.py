@@ -6,7 +6,7 @@ Pure: states are bytes, places are claims that are checked.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -56,6 +56,16 @@ def _exact(tensor: torch.Tensor) -> bytes:
     """A digest of a tensor's values, whatever its shape."""
     values = tensor.contiguous().view(-1).view(torch.uint8)
     return hashlib.blake2b(values.cpu().numpy().data, digest_size=16).digest()
+
+
+def loadable(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """What a checkpoint would load: parameters, then persistent buffers; other buffers belong to the model's code."""
+    yield from model.named_parameters()
+    for path, module in model.named_modules():
+        for name, buffer in module.named_buffers(path, recurse=False):
+            is_expanded = buffer.untyped_storage().nbytes() < buffer.numel() * buffer.element_size()
+            if name.rpartition(".")[2] not in module._non_persistent_buffers_set and not is_expanded:
+                yield name, buffer
 
 
 def last_part(name: str) -> str:

@@ -1,0 +1,106 @@
+"""The questions of an evaluation: whom each trial is about, its inputs, and the reference's answer.
+
+A question follows from the evaluation's secret and its number, not from when it is drawn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from weir.kernel_eval.ipc.messages import NamedPlace
+from weir.kernel_eval.ipc.tensor_arena import tensors_among
+from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
+from weir.kernel_eval.tasks.input_variants import Variant
+from weir.kernel_eval.tasks.reference import Expected, Reference
+from weir.kernel_eval.tasks.seeds import derive_seed
+
+_SMALL = 1 << 20  # bytes of a question beside which another one may lie
+
+
+class Question(NamedTuple):
+    """One trial: inputs of the reference, and its answer."""
+
+    inputs: list[Any]
+    expected: Expected
+
+
+class Subject(NamedTuple):
+    """The reference's model and the candidate's state, with the same parameters.
+
+    `lacking`: parameters and buffers of the reference that start as one constant, have other values here, and were not
+    found in the state.
+    """
+
+    model: Any
+    state: list[torch.Tensor]
+    lacking: tuple[str, ...] = ()
+    named: tuple[NamedPlace, ...] = ()  # what the candidate's state holds by name
+
+
+class Drawn(NamedTuple):
+    """A question, whom it is about, and the variant that it is of."""
+
+    subject: Subject
+    question: Question
+    variant: Variant
+
+
+class Questions:
+    """The questions of one evaluation, by trial."""
+
+    def __init__(
+        self,
+        reference: Reference,
+        secret: bytes,
+        variants: Sequence[Variant],
+        subjects: list[Subject],
+        far: Subject | None,
+    ) -> None:
+        """`subjects`: as in `draw`. `far`: tried first in every other trial, if there is one."""
+        self._reference = reference
+        self._secret = secret
+        self._variants = variants
+        self._subjects = subjects
+        self._far = far
+        self._ahead: tuple[int, Drawn] | None = None
+        self._is_small = False
+
+    def is_last(self, trial: int) -> bool:
+        """Whether no trial follows."""
+        return trial + 1 == len(self._variants)
+
+    def take(self, trial: int) -> Drawn:
+        """The question of a trial, which is not kept. Raises as `Reference.question` does."""
+        ahead, self._ahead = self._ahead, None
+        drawn = ahead[1] if ahead is not None and ahead[0] == trial else self._draw(trial)
+        tensors = [*tensors_among(drawn.question.inputs), *drawn.question.expected.outputs]
+        self._is_small = sum(tensor.nbytes for tensor in tensors) <= _SMALL
+        return drawn
+
+    def draw_ahead(self, trial: int) -> None:
+        """Draw a question before it is asked for, if the last one was small. What fails is raised by `take`."""
+        if self._is_small:
+            with contextlib.suppress(InvalidReference, UnsupportedReference):
+                self._ahead = trial, self._draw(trial)
+
+    def _draw(self, trial: int) -> Drawn:
+        first = [self._far] if self._far is not None and trial % 2 else []
+        seed = derive_seed(self._secret, "inputs", trial)
+        return draw(self._reference, [*first, *self._subjects], seed, self._variants[trial])
+
+
+def draw(reference: Reference, subjects: Sequence[Subject], seed: int, variant: Variant) -> Drawn:
+    """A question about the first subject whose answer can be compared, or else about the last."""
+    for subject in subjects[:-1]:
+        try:
+            inputs, expected, drawn = reference.question(subject.model, seed, variant)
+        except InvalidReference:  # the task's own code refuses the parameters
+            continue
+        if reference.is_comparable(subject.model, inputs, expected):
+            return Drawn(subject, Question(inputs, expected), drawn)
+    inputs, expected, drawn = reference.question(subjects[-1].model, seed, variant)
+    return Drawn(subjects[-1], Question(inputs, expected), drawn)
