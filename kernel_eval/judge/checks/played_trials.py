@@ -35,6 +35,7 @@ from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.tasks.answers import is_finite
 from weir.kernel_eval.tasks.effects.side_effects import named_tensors
 from weir.kernel_eval.tasks.reference import Expected, Reference
+from weir.kernel_eval.tasks.seeds import derive_seed
 
 MIN_COVERAGE = 0.1  # a triangular or padded answer has elements that no kernel needs to store
 ROUNDED_DOTS_FACTOR = 100.0  # how much further an answer may be off if a device rounds its products of float32
