@@ -1,6 +1,6 @@
 """Bodies that a client compressed, unpacked within the limit on bodies.
 
-Invariant: no body makes more than the limit, however small it is packed.
+Invariant: no body makes more than the limit, however small it is packed, or takes time that grows with its square.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import zlib
 from weir.proxy.errors import BadRequest, RequestTooLarge, UnknownEncoding
 
 _GZIP = 16 + zlib.MAX_WBITS
+_MEMBERS = 64  # of one body: each copies what follows it, and empty ones count towards no other limit
 _AT_ONCE = 2**16  # bytes of a packed body that are unpacked on the event loop's thread
 
 
@@ -30,7 +31,7 @@ def _unpacked(body: bytes, limit_bytes: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     try:
-        while body:  # a gzip file may have several members
+        for _ in range(_MEMBERS):  # a gzip file may have several
             member = zlib.decompressobj(wbits=_GZIP)
             parts.append(member.decompress(body, limit_bytes - size + 1))
             size += len(parts[-1])
@@ -39,7 +40,9 @@ def _unpacked(body: bytes, limit_bytes: int) -> bytes:
             if not member.eof:
                 raise BadRequest("the body is cut off: its gzip data has no end", code="invalid_encoding")
             body = member.unused_data
+            if not body:
+                return b"".join(parts)
     except zlib.error as error:
         why = f"the body is not the gzip that its content-encoding says: {error}"
         raise BadRequest(why, code="invalid_encoding") from error
-    return b"".join(parts)
+    raise BadRequest(f"the body has more than {_MEMBERS} gzip members; pack it as one", code="invalid_encoding")
