@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from weir.cluster.due import KV_EXHAUSTED, checked_rules
 from weir.cluster.errors import ClusterInvalid
 from weir.cluster.state import Tag
+
+DOES = {Tag.ROLLOUT: "generate", Tag.TRAIN: "train"}
 
 
 class ClusterMember(BaseModel):
@@ -35,6 +37,13 @@ class ClusterMember(BaseModel):
     )
     cpus: float = Field(default=1.0, gt=0, description="Processors that Ray keeps for it, where it has no url.")
     gpus: int = Field(default=0, ge=0, description="GPUs of the engine that `weir train` starts for it.")
+
+    @field_validator("name")
+    @classmethod
+    def _names_files(cls, name: str) -> str:
+        if name.startswith(".") or "/" in name or "\0" in name:
+            raise ValueError(f"{name!r} is to name files: no / in it, and no dot at its beginning")
+        return name
 
     @property
     def is_placed(self) -> bool:
@@ -168,5 +177,5 @@ class ClusterConfig(BaseModel):
             raise ValueError(f"round_when: {error} (round_tokens, round_s)") from error
         for tag in Tag:
             if self.members and not any(tag in member.tags for member in self.members):
-                raise ValueError(f"no member has the tag {tag}: nobody would {tag.value}")
+                raise ValueError(f"no member has the tag {tag}: nobody would {DOES[tag]}")
         return self

@@ -68,3 +68,9 @@ def test_a_port_of_metrics_that_is_taken_is_refused() -> None:
 def test_an_address_of_ray_without_ray_is_refused() -> None:
     with pytest.raises(ValueError, match="ray_address is of processes = 'ray', and not of 'local'"):
         ClusterConfig(ray_address="127.0.0.1:6379")
+
+
+@pytest.mark.parametrize("name", ["..", "a/../../b", "/tmp", ".hidden", "a\0b"])
+def test_a_name_that_would_lead_elsewhere_as_a_file_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="is to name files: no / in it, and no dot at its beginning"):
+        ClusterConfig(members=[{"name": name}])
