@@ -14,10 +14,11 @@ import torch
 from weir.kernel_eval.ipc.messages import NamedPlace
 from weir.kernel_eval.ipc.tensor_arena import tensors_among
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
-from weir.kernel_eval.tasks.input_variants import Variant
+from weir.kernel_eval.tasks.input_variants import Draw, Variant
 from weir.kernel_eval.tasks.reference import Expected, Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
 
+_TURNED_OVER = 1  # the trial in which flags are
 _SMALL = 1 << 20  # bytes of a question beside which another one may lie
 
 
@@ -90,7 +91,25 @@ class Questions:
     def _draw(self, trial: int) -> Drawn:
         first = [self._far] if self._far is not None and trial % 2 else []
         seed = derive_seed(self._secret, "inputs", trial)
-        return draw(self._reference, [*first, *self._subjects], seed, self._variants[trial])
+        drawn = draw(self._reference, [*first, *self._subjects], seed, self._variants[trial])
+        is_own = self._variants[trial].draw is Draw.DECLARED
+        return drawn if is_own or trial != _TURNED_OVER else _with_other_flags(self._reference, drawn)
+
+
+def _with_other_flags(reference: Reference, drawn: Drawn) -> Drawn:
+    """The question with booleans of Python turned over, if it has any and its answer stays of one form."""
+    subject, (inputs, expected), _ = drawn
+    turned = [not value if type(value) is bool else value for value in inputs]
+    if not any(type(value) is bool for value in inputs):
+        return drawn
+    try:
+        other = reference.expected(subject.model, turned)
+    except (InvalidReference, UnsupportedReference):
+        return drawn
+    forms = [[(output.shape, output.dtype) for output in one.outputs] for one in (expected, other)]
+    if forms[0] != forms[1] or not reference.is_comparable(subject.model, turned, other):
+        return drawn
+    return drawn._replace(question=Question(turned, other))
 
 
 def draw(reference: Reference, subjects: Sequence[Subject], seed: int, variant: Variant) -> Drawn:
