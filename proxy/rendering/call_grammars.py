@@ -40,7 +40,7 @@ def rest_of_call(rendering: Rendering, tools: Sequence[Tool], named: str | None)
     if named is None:
         rules, calls = _calls(rendering, tools, "")
         return f"start: ( {calls} ){_close(rendering)}\n{rules}"
-    (function,) = (tool["function"] for tool in tools if tool["function"]["name"] == named)
+    *_, function = (tool["function"] for tool in tools if tool["function"]["name"] == named)  # of two, the last counts
     end = _text(family.arguments_end or "")
     return f'start: " "? arguments {end}{_close(rendering)}\narguments: {_json(_parameters(function))}\n'
 

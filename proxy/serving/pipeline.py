@@ -86,7 +86,7 @@ class TokensPipeline:
             await self._stored_response(exchange, route.removeprefix(RESPONSES), caller)
         else:
             routes = ", ".join((*ROUTES, COUNT_TOKENS))
-            raise NoSuchRoute(f"Nothing is served at {route:.200}; the agents' routes are {routes}, {MODELS}.")
+            raise NoSuchRoute(f"Nothing is served at {route or '/':.200}; the agents' routes are {routes}, {MODELS}.")
 
     async def _serve_call(self, exchange: Exchange, dialect: Dialect, caller: Caller) -> None:
         started_us = now_us()

@@ -21,7 +21,8 @@ def test_the_root_says_what_this_is_and_where_to_go_on(way: Way) -> None:
     assert about["name"] == "weir proxy" and "/v1/messages" in about["agents"]
     for path in about["operators"]:
         assert way.proxy.control("GET", path).status_code == 200
-    assert httpx.post(way.proxy.url, json={}, trust_env=False, timeout=120).status_code == 404
+    posted = httpx.post(way.proxy.url, json={}, trust_env=False, timeout=120)
+    assert posted.status_code == 404 and "Nothing is served at /;" in posted.json()["error"]["message"]
 
 
 def test_models_name_their_context_length_as_both_kinds_of_client_look_for_it(way: Way) -> None:

@@ -11,7 +11,7 @@ from weir.proxy.conversation.digests import extend
 from weir.proxy.conversation.prompt_ids import IdRun
 from weir.proxy.errors import BadRequest
 from weir.proxy.rendering.families import family_of
-from weir.proxy.rendering.forced_output import steered
+from weir.proxy.rendering.forced_output import EngineGrammars, steered
 from weir.proxy.rendering.renderer import Rendering
 from weir.proxy.stitching.call_cache import CallCache, KnownCall
 from weir.proxy.stitching.continuation import Prompt, plan_prompt
@@ -149,6 +149,18 @@ def test_a_forced_call_is_how_the_template_itself_writes_calls(name: str, named:
     assert [(call.name, json.loads(call.arguments)) for call in answer.tool_calls] == [("add", {"a": 1, "note": "x"})]
     results: list[Message] = [{"role": "tool", "tool_call_id": answer.tool_calls[0].id, "name": "add", "content": "3"}]
     assert talk.rendering.extension(prompt, forced + output, results, TOOLS) is not None
+
+
+def test_of_two_tools_of_one_name_the_schema_of_the_last_is_kept() -> None:
+    rendering = rendering_of("qwen3")
+    tools: list[Any] = [
+        {"type": "function", "function": {"name": "add", "strict": True, "parameters": {"properties": {name: {}}}}}
+        for name in ("first", "last")
+    ]
+    request = CallRequest(model="weir", messages=user("Add."), tools=tools, tool_use=ToolUse.REQUIRED, tool_named="add")
+    prompt = rendering.render(request.messages, tools)
+    grammar = steered(rendering, request, prompt, EngineGrammars(take_lark=True)).grammar["ebnf"]
+    assert '"last"' in grammar and '"first"' not in grammar
 
 
 @pytest.mark.parametrize("name", [name for name in FAMILIES if family_of(name).call_close])
