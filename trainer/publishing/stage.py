@@ -9,7 +9,9 @@ serves is what it reports: one that was started again, or that somebody else cha
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -139,7 +141,16 @@ class Stage:
             return None
         started, there = time.monotonic(), (version_path(self._folder, numbers[-1]) / MANIFEST).exists()
         self._make_room(numbers[-1])
-        version = fetch(self._source, self._folder, numbers[-1], wanted=is_model_file)
+        try:
+            version = fetch(self._source, self._folder, numbers[-1], wanted=is_model_file)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            free_mb = shutil.disk_usage(self._folder).free / 1e6
+            raise VersionError(
+                f"no room for version {numbers[-1]} in {self._folder}, where {free_mb:,.0f} MB are free: "
+                "give the folder room for two whole versions"
+            ) from error
         if not there:
             self._say(f"version {numbers[-1]} is staged in {version.path}, in {time.monotonic() - started:.1f} s")
         return version

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import signal
 import subprocess
@@ -184,3 +185,15 @@ def test_a_damaged_delta_never_reaches_the_engine_and_the_whole_file_does_where_
     assert "the whole files of version 2 are fetched instead" in caplog.text
     assert reports(engine, 2)()
     assert (version_path(folder, 2) / "model.safetensors").read_bytes() == content
+
+
+def test_a_folder_without_room_is_named(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = StoreConfig(root=tmp_path / "store")
+    write_next(store, tiny_model_dir, 1)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("weir.trainer.publishing.stage.fetch", full)
+    with pytest.raises(VersionError, match=r"no room for version 1 in .*, where .* MB are free: .* two whole versions"):
+        stage_once(store, tmp_path / "staged", "http://127.0.0.1:1")
