@@ -26,6 +26,7 @@ _ADDS = frozenset({"index_add", "scatter_add", "scatter_reduce", "index_reduce"}
 _STORES = frozenset({"index_copy", "scatter", "put"})  # of what is stored at one place, any may stay
 _PUTS = frozenset({"index_put", "_index_put_impl"})
 _ACCUMULATES_AT = 3  # among the arguments
+_PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "convolution"})
 _COUNTS = frozenset({"bucketize", "searchsorted"})  # positions that no other one is as right as
 
 Outcome = tuple[int, bool]
@@ -48,6 +49,7 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.adds = False  # whether it adds at places, or reduces otherwise what meets at one
         self.stores = False  # whether it stores at places
         self.matches = False  # whether it asks which values are equal to others
+        self.product_size = 0  # elements of the largest product of matrices, or convolution
         self._computed: set[int] = set()  # addresses of storages
         self._num_decisions = 0
 
@@ -81,6 +83,8 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
         accumulates = name in _PUTS and len(args) > _ACCUMULATES_AT and bool(args[_ACCUMULATES_AT])
         self.adds = self.adds or name in _ADDS or accumulates
         self.stores = self.stores or name in _STORES or (name in _PUTS and not accumulates)
+        if name in _PRODUCTS:
+            self.product_size = max(self.product_size, result.numel())
         if name in _IGNORING and len(args) > _IGNORED_AT:
             self.ignored.add(args[_IGNORED_AT])
         if any(map(_is_float, args)) and name + "_" * in_place not in _CASTS | _COUNTS:

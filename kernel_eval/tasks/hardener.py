@@ -9,15 +9,15 @@ import torch
 
 from weir.kernel_eval.tasks.answers import far_apart, is_integer, largest, num_floating
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
+from weir.kernel_eval.tasks.found import Found, find
 from weir.kernel_eval.tasks.hardening import Step, steps, steps_across
 from weir.kernel_eval.tasks.input_variants import Draw
-from weir.kernel_eval.tasks.watched.found import Found, find
 
 if TYPE_CHECKING:
     from weir.kernel_eval.tasks.reference import Expected, Reference
 
 ROUNDINGS = 32.0  # halves; an answer that so few change is not one that kernels can be held to
-_LARGER = 2.0  # times the largest value of an answer, beside which others of it are seen still
+_MOST_WEIGHTS = 4  # whose rows inputs get
 _ATTEMPTS = 3  # at a step, before it counts as one that the task refuses
 
 
@@ -57,11 +57,14 @@ class Hardener:
         self, model: Any, inputs: list[Any], expected: Expected, draw: Draw, seed: int, *, mixed: bool = True
     ) -> tuple[list[Any], Expected]:
         """Inputs of a draw, which was to be a `mixed` one or not, with what else the task accepts, and the answer."""
-        if not mixed and self._reference.works_by_value(model):
+        by_value = self._reference.works_by_value(model)
+        if not mixed and by_value:
             return inputs, expected
         known = self._known(model)
         takes_any = any(is_integer(output) for output in expected.outputs) and num_floating(inputs) > 0
         found = known._replace(ties=known.ties or (takes_any and known.chooses), whole=takes_any)
+        weights = _weights(model) if found.hides_products else ()
+        found = found._replace(by_value=by_value, weights=weights)
         for number, choices in enumerate(steps(inputs, draw, found) if mixed else steps_across(inputs, draw, found)):
             for step in choices:
                 made = self._taken(model, inputs, expected, step, seed + number)
@@ -102,7 +105,7 @@ class Hardener:
             same_form = [(o.shape, o.dtype) for o in answer.outputs] == [(o.shape, o.dtype) for o in expected.outputs]
             if not same_form or not self._reference.is_comparable(model, inputs, answer):
                 return None
-            if step.bounded and largest(answer.outputs) > _LARGER * largest(expected.outputs):
+            if largest(answer.outputs) > step.most * largest(expected.outputs):
                 return None
             asked = ((inputs, answer), (before, expected)) if step.sensitive else ()
             wavering = [self._wavering(model, *question) for question in asked]
@@ -115,3 +118,9 @@ class Hardener:
         exact = self._reference.expected_float64(model, inputs, answer.outputs) or answer.outputs
         near = self._reference.expected_float64(model, inputs, answer.outputs, roundings=ROUNDINGS) or answer.outputs
         return [far_apart(a, b) | far_apart(a, c) for a, b, c in zip(answer.outputs, exact, near, strict=True)]
+
+
+def _weights(model: Any) -> tuple[torch.Tensor, ...]:
+    """The first matrices and filters of a model."""
+    found = [value for value in model.parameters() if value.dim() > 1] if isinstance(model, torch.nn.Module) else []
+    return tuple(found[:_MOST_WEIGHTS])

@@ -10,26 +10,21 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 
-from weir.kernel_eval.tasks.constant_inputs import is_constant, replacements
-from weir.kernel_eval.tasks.equal_values import (
+from weir.kernel_eval.tasks.changing import Change, changing, each_tensor, is_drawn, of_scale
+from weir.kernel_eval.tasks.draws.constant_inputs import is_constant, replacements
+from weir.kernel_eval.tasks.draws.equal_values import (
     with_even_rows,
     with_extremes_again,
     with_repeats,
     with_values_of,
 )
-from weir.kernel_eval.tasks.input_draws import (
-    has_few_values,
-    is_drawn_as_integers,
-    redrawn,
-    sums_to_one,
-)
-from weir.kernel_eval.tasks.input_variants import Draw
-from weir.kernel_eval.tasks.integer_draws import (
+from weir.kernel_eval.tasks.draws.integer_draws import (
     above_zero,
     asked_for,
     even,
@@ -39,7 +34,21 @@ from weir.kernel_eval.tasks.integer_draws import (
     widened,
     without_zeros,
 )
-from weir.kernel_eval.tasks.places import holding, some
+from weir.kernel_eval.tasks.draws.places import holding, some
+from weir.kernel_eval.tasks.extremes import (
+    aligned,
+    with_far_extremes,
+    with_moved_extremes,
+    with_rows_in_order,
+)
+from weir.kernel_eval.tasks.found import Found
+from weir.kernel_eval.tasks.input_draws import (
+    has_few_values,
+    is_drawn_as_integers,
+    redrawn,
+    sums_to_one,
+)
+from weir.kernel_eval.tasks.input_variants import Draw
 from weir.kernel_eval.tasks.rows import (
     with_one_sign,
     with_tiny_columns,
@@ -47,12 +56,12 @@ from weir.kernel_eval.tasks.rows import (
     with_zero_columns,
     with_zero_rows,
 )
-from weir.kernel_eval.tasks.watched.changing import Change, changing, each_tensor, is_drawn, of_scale
-from weir.kernel_eval.tasks.watched.found import Found
 
 _SHARE = 16  # one of so many rows or elements is replaced
 _BY_INPUT = (Draw.HARD, Draw.MIXED, Draw.MILD, Draw.NORMAL)  # the hardest first
 _OF_ALL = frozenset({Draw.EDGES, Draw.POINTS, Draw.BEYOND, Draw.SPECIAL, Draw.NANS, Draw.INFINITE, Draw.HARD})
+_TWICE, _FAR_LARGER = 2.0, 8.0  # times the largest value of an answer, beside which others are seen still
+_FARTHER = 150.0  # beyond other values: an exponential overflows
 _MOST_COMPARED = 4  # inputs, each with each other
 _ENDS = ((0, -1), (0,), (-1,))  # of rows of one value: the least, the largest, or both
 
@@ -61,14 +70,14 @@ class Step(NamedTuple):
     """One change of inputs.
 
     `sensitive`: whether a rounding may decide what the task answers to it · `exact`: none does, since inputs themselves
-    are compared · `bounded`: it is left out where an answer becomes larger by it, beside which others would not count.
+    are compared · `most`: it is left out where an answer becomes so many times larger that others of it do not count.
     """
 
     name: tuple[str, int]
     apply: Callable[[list[Any]], list[Any]]
     sensitive: bool = False
     exact: bool = False
-    bounded: bool = False
+    most: float = math.inf
 
 
 def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
@@ -81,10 +90,13 @@ def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[
     if drawn is Draw.SIGNED:
         return
     for at, tensor in enumerate(each_tensor(inputs)):
-        if not is_drawn(tensor) or found.ties:
+        if not is_drawn(tensor):
+            continue
+        yield from _of_extremes(inputs, at, found, across=True)
+        if found.ties:
             continue
         if _has_few_rows(tensor):  # of which a mixed draw has one
-            yield [Step(("tiny", at), changing(at, with_tiny_rows), sensitive=found.whole, bounded=True)]
+            yield [Step(("tiny", at), changing(at, with_tiny_rows), sensitive=found.whole, most=_TWICE)]
         for dimension in range(tensor.dim() - 1):
             zeros = functools.partial(with_zero_columns, dimension=dimension)
             yield [Step((f"zeros {dimension}", at), changing(at, zeros), sensitive=found.whole)]
@@ -93,7 +105,7 @@ def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[
             yield [Step((f"signs {dimension}", at), changing(at, signs), sensitive=found.whole)]
         for dimension in range(tensor.dim() - 1):
             tiny = functools.partial(with_tiny_columns, dimension=dimension)
-            yield [Step((f"tiny {dimension}", at), changing(at, tiny), sensitive=found.whole, bounded=True)]
+            yield [Step((f"tiny {dimension}", at), changing(at, tiny), sensitive=found.whole, most=_TWICE)]
 
 
 def steps(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
@@ -128,21 +140,56 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
             draws = [draw for draw in _BY_INPUT[found.ties or found.whole :] if draw is not drawn]
             yield [Step((draw.value, at), changing(at, _redrawn(draw))) for draw in draws]
     for at in floating:
+        if found.ties and not found.by_value:
+            yield from _of_extremes(inputs, at, found, across=False)
         if found.ties:  # which may be of no account, if values are chosen and not positions
             yield [Step(("repeats", at), changing(at, with_repeats), sensitive=True)]
             continue
         if drawn is not Draw.EDGES:  # which has zeros and ones
             yield [Step(("zeros", at), changing(at, with_zero_rows))]
-            yield [Step(("tiny", at), changing(at, with_tiny_rows), bounded=True)]
+            yield [Step(("tiny", at), changing(at, with_tiny_rows), most=_TWICE)]
             yield [Step(("signs", at), changing(at, functools.partial(with_one_sign, dimension=-1)))]
         if drawn is not Draw.EDGES or sums_to_one(tensors[at]):
             yield [Step(("ends", at), changing(at, _with_ends))]
+        if not found.by_value:
+            yield from _of_extremes(inputs, at, found, across=False)
         for scale in found.scales:
             yield [Step((f"scale {scale:g}", at), changing(at, of_scale(scale)), sensitive=True)]
         if found.matches and not sums_to_one(tensors[at]):
             yield [Step(("extremes", at), changing(at, with_extremes_again), exact=True)]
         if found.values:
             yield [Step(("values", at), changing(at, _with_values(found.values)))]
+
+
+def _of_extremes(inputs: list[Any], at: int, found: Found, across: bool) -> Iterator[list[Step]]:
+    """Extremes of rows at chosen places, and the rows of a weight, which make those of a product.
+
+    `across`: along all dimensions; else along the last ones, so that no row becomes larger than it is.
+    """
+    far = functools.partial(with_far_extremes, across=across)
+    kinds: list[tuple[str, Change]] = [
+        ("farther extremes", functools.partial(far, farther=_FARTHER)),
+        ("far extremes", far),
+        ("far largest", functools.partial(far, least=False)),
+        ("far least", functools.partial(far, largest=False)),
+        ("moved extremes", functools.partial(with_moved_extremes, across=across)),
+    ]
+    yield [
+        Step((name, at), changing(at, functools.partial(_beside_order, change, across)), most=_FAR_LARGER)
+        for name, change in kinds
+    ]
+    if not found.hides_products:
+        return
+    for number, other in enumerate((*found.weights, *each_tensor(inputs))):
+        change = aligned(list(each_tensor(inputs))[at], other) if other.is_floating_point() else None
+        if change is not None:
+            yield [Step((f"rows of {number}", at), changing(at, change))]
+
+
+def _beside_order(change: Change, across: bool, value: torch.Tensor) -> torch.Tensor:
+    """Columns in order first, since they hold elements of all rows; rows last, since a change may lie in one."""
+    columns = with_rows_in_order(value, range(value.dim() - 1)) if across else value
+    return with_rows_in_order(change(columns), (-1,))
 
 
 def _of_integers(inputs: list[Any], found: Found) -> Iterator[list[Step]]:

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from weir.kernel_eval.tasks.edge_points import at_edges, large
-from weir.kernel_eval.tasks.equal_values import in_order_of
+from weir.kernel_eval.tasks.draws.edge_points import at_edges, large
+from weir.kernel_eval.tasks.draws.equal_values import in_order_of
+from weir.kernel_eval.tasks.draws.integer_draws import Integers, redrawn_integers
+from weir.kernel_eval.tasks.draws.places import holding, some
 from weir.kernel_eval.tasks.input_variants import Draw
-from weir.kernel_eval.tasks.integer_draws import Integers, redrawn_integers
-from weir.kernel_eval.tasks.places import holding, some
 
 _MIN_SLICES = 9  # one for each kind that most draws hold
 _SPECIAL_SHARE = 32  # one of so many elements is each special value

@@ -25,13 +25,13 @@ from weir.kernel_eval.tasks.answers import (
 )
 from weir.kernel_eval.tasks.decisions import Decisions, Outcome
 from weir.kernel_eval.tasks.device_mapping import CpuForCuda, is_accepted_by_a_cpu, moved, take_values
-from weir.kernel_eval.tasks.edge_points import PointwiseWatch
+from weir.kernel_eval.tasks.draws.edge_points import PointwiseWatch
+from weir.kernel_eval.tasks.draws.integer_draws import MANY_DRAWS, NUM_DRAWS, SMALL, Integers, observed
 from weir.kernel_eval.tasks.effects.side_effects import Advancing, SideEffects, changed_inputs, side_effects, tensors_of
 from weir.kernel_eval.tasks.errors import InvalidReference, OutOfMemory, UnsupportedReference, described
 from weir.kernel_eval.tasks.hardener import ROUNDINGS, Hardener
 from weir.kernel_eval.tasks.input_draws import redrawn
 from weir.kernel_eval.tasks.input_variants import MILDER, PLAIN, SPECIAL, Draw, Size, Variant, opinfo_sizes, other_sizes
-from weir.kernel_eval.tasks.integer_draws import MANY_DRAWS, NUM_DRAWS, SMALL, Integers, observed
 from weir.kernel_eval.tasks.rounding import RoundedOperators, in_float64, nudged
 from weir.kernel_eval.tasks.rows import needs_mask, num_rows
 from weir.kernel_eval.tasks.seeds import seed_everything

@@ -12,8 +12,8 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from weir.kernel_eval.tasks.answers import num_floating
+from weir.kernel_eval.tasks.draws.places import extremes
 from weir.kernel_eval.tasks.input_draws import sums_to_one
-from weir.kernel_eval.tasks.places import extremes
 
 MANY = 1 << 22  # elements; fewer are looked at whole
 _FEW = 1 << 20  # elements of a part

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 
-from weir.kernel_eval.tasks.places import distinct
+from weir.kernel_eval.tasks.draws.places import distinct
 
 _SHARE = 8  # one of so many elements of a mask is another
 _SHIFT_SCALE = 0.5  # of what replaces zeros

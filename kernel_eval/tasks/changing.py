@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from weir.kernel_eval.tasks.equal_values import in_order_of
+from weir.kernel_eval.tasks.draws.equal_values import in_order_of
 from weir.kernel_eval.tasks.input_draws import has_few_values, slices, sums_to_one, unsliced
 from weir.kernel_eval.tasks.rows import spare
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import torch
 
-from weir.kernel_eval.tasks.equal_values import with_even_rows, with_lone_values
-from weir.kernel_eval.tasks.places import any_of, distinct, holding, some
+from weir.kernel_eval.tasks.draws.equal_values import with_even_rows, with_lone_values
+from weir.kernel_eval.tasks.draws.places import any_of, distinct, holding, some
 
 NUM_DRAWS = 4
 MANY_DRAWS = 12  # of small tensors: that a position holds one of two values in all of them is seldom chance

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from weir.kernel_eval.tasks.places import any_of
+from weir.kernel_eval.tasks.draws.places import any_of
 
 _SMALL = (0.0, 0.001, 0.25, 0.5, 1.0, math.pi / 2, math.pi - 1e-5, math.pi, math.pi + 1e-5, 2 * math.pi)
 _NEAR_ZERO = (1e-10, 1e-16)  # where what is added to a divisor counts

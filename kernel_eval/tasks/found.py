@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import torch
 
+from weir.kernel_eval.tasks.changing import changing, each_tensor, is_drawn, of_scale
 from weir.kernel_eval.tasks.decisions import Decisions, Outcome
+from weir.kernel_eval.tasks.draws.integer_draws import Integers
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.input_draws import redrawn
 from weir.kernel_eval.tasks.input_variants import Draw
-from weir.kernel_eval.tasks.integer_draws import Integers
+from weir.kernel_eval.tasks.integer_use import IntegerUse
 from weir.kernel_eval.tasks.task_source import decides, harder_than_mixed
-from weir.kernel_eval.tasks.watched.changing import changing, each_tensor, is_drawn, of_scale
-from weir.kernel_eval.tasks.watched.integer_use import IntegerUse
 
 
 class Found(NamedTuple):
@@ -28,7 +28,9 @@ class Found(NamedTuple):
     decides: it compares values · chooses: an operator gives positions · whole: its answer has integers, which a
     rounding may change · matches: it asks which values are equal to others (`x == x.max()`) · compared: integers, by
     number, that have no place beyond their own range · bounds: what is beside the numbers that an order asks for, by
-    integer · shifts: integers that say how far something is shifted, and the width of that.
+    integer · shifts: integers that say how far something is shifted, and the width of that · hides_products: its answer
+    has fewer elements than a product of it · by_value: all of it works value by value · weights: parameters of which
+    inputs get rows, where products are hidden.
     """
 
     scales: tuple[float, ...] = ()
@@ -46,6 +48,9 @@ class Found(NamedTuple):
     compared: frozenset[int] = frozenset()
     bounds: Mapping[int, tuple[int, ...]] = {}
     shifts: Mapping[int, int] = {}
+    hides_products: bool = False
+    by_value: bool = False
+    weights: tuple[torch.Tensor, ...] = ()
 
 
 _SCALES = (1e5, 1e7, 1e9, 1e12, 1e18)
@@ -71,8 +76,9 @@ def find(
             outputs = call(own)
         own = draw(0)  # the model may change what it is given
     watched = Decisions()
+    answered = 0
     with contextlib.suppress(InvalidReference, UnsupportedReference), watched:
-        run(own)
+        answered = max(output.numel() for output in run(own).outputs)
     asked = watched.integers | (watched.ignored if "ignore_index" in source else set())
     return Found(
         scales,
@@ -89,6 +95,7 @@ def find(
         compared=use.compared(outputs),
         bounds={number: tuple(sorted(asked)) for number, asked in use.bounds.items()},
         shifts=use.shifts,
+        hides_products=watched.product_size > answered,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from weir.kernel_eval.tasks.places import any_of, distinct, holding, some
+from weir.kernel_eval.tasks.draws.places import any_of, distinct, holding, some
 
 
 @pytest.mark.parametrize(("count", "num_elements"), [(0, 0), (0, 5), (1, 1), (3, 3), (3, 64), (64, 1000)])

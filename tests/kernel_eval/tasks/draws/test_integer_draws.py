@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from weir.kernel_eval.tasks.draws.integer_draws import NUM_DRAWS, observed, redrawn_integers
 from weir.kernel_eval.tasks.input_variants import HARDEST, Draw
-from weir.kernel_eval.tasks.integer_draws import NUM_DRAWS, observed, redrawn_integers
 from weir.kernel_eval.tasks.reference import Reference
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
+_FEW = 1 << 16  # indices, of which each is drawn once before one is drawn again
 _PIECE = 8  # times a share: pieces of so many elements hold one place at least
 
 
@@ -18,6 +19,21 @@ def distinct(count: int, num_elements: int) -> torch.Tensor:
     starts = torch.arange(count + 1) * num_elements // max(1, count)
     widths = starts.diff()
     return starts[:-1] + torch.randint(1 << 62, (count,)) % widths
+
+
+def seldom(count: int, size: int) -> torch.Tensor:
+    """Indices of a dimension: its last, its first, those beside powers of two from its ends, any; (count,).
+
+    One alone is the last half of the time, and the first a quarter of it.
+    """
+    powers = 2 ** torch.arange(1, max(2, size.bit_length()))
+    beside = torch.cat([powers, powers - 1, size - 1 - powers])
+    beside = beside[(beside > 0) & (beside < size - 1)]
+    each = torch.randperm(size)[:count] if size <= _FEW else torch.randint(size, (count,))
+    others = torch.cat([beside[torch.randperm(len(beside))][: count // 2], each, torch.randint(size, (count,))])
+    if count == 1 and bool(torch.randint(2, ())):
+        return others[:1] if bool(torch.randint(2, ())) else torch.zeros(1, dtype=torch.int64)
+    return torch.cat([torch.tensor([size - 1, 0]), others])[:count]
 
 
 def extremes(value: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from weir.kernel_eval.tasks.places import distinct, extremes, some
+from weir.kernel_eval.tasks.draws.places import distinct, extremes, seldom, some
 
 _SHARE = 8  # one of so many values is taken from another place
 _EVEN_SHARE = 16  # one of so many rows holds one value everywhere
@@ -68,7 +68,9 @@ def with_lone_values(value: torch.Tensor, common: float, lone: float) -> torch.T
     others = ((num_others > 1) & (num_others < rows.shape[1] - 1)).nonzero().squeeze(1)
     at = others[torch.randperm(len(others))[:count].to(value.device)]
     rows[at] = common
-    rows[at, distinct(count, value.shape[-1])[: len(at)].to(value.device)] = lone
+    places = torch.cat([seldom(1, value.shape[-1]), distinct(count, value.shape[-1])[torch.randperm(count)]])
+    places = places if count < _PARTS else torch.cat([seldom(2, value.shape[-1]), places[1:]])
+    rows[at, places[: len(at)].to(value.device)] = lone
     return rows.view(value.shape)
 
 

@@ -1,0 +1,14 @@
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, dim=-1)
+
+
+def get_inputs():
+    return [torch.randn(32, 4096, dtype=torch.float16)]
+
+
+def get_init_inputs():
+    return []
