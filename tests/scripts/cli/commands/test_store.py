@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from weir.scripts.cli.commands import sql, store, store_upkeep
 from weir.scripts.launch.errors import CommandError
 from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.refusals import REST, Times, note_refusals
 from weir.store.catalog.rows import RewardRow
 from weir.store.config import StoreConfig
 from weir.store.errors import StoreError
@@ -86,6 +88,22 @@ def test_sessions_are_listed_latest_first(tmp_path: Path, filled: list[str]) -> 
         ["s-1", "g", "running", "2", "2", "2", "3", "0.25", "0–2"],
     ]
     assert "s-" not in weir(tmp_path, "sessions", "--group", "other", *filled)[1]
+
+
+def test_sessions_are_listed_with_the_requests_that_were_refused(
+    tmp_path: Path, config: StoreConfig, filled: list[str]
+) -> None:
+    refused = {replace(REST, session_id="s-2"): 3, replace(REST, code="not_found"): 2}
+    with contextlib.closing(Catalog.open(config)) as catalog:
+        note_refusals(catalog, {key: Times(num_requests=n, first_us=1, last_us=2) for key, n in refused.items()})
+    status, out, _ = weir(tmp_path, "sessions", *filled)
+    rows = [line.split() for line in out.splitlines() if line.startswith((" s-", "s-"))]
+    assert status == 0
+    assert [row[:8] for row in rows] == [
+        ["s-2", "g", "seen", "1", "1", "1", "1", "3"],
+        ["s-1", "g", "running", "2", "2", "2", "3", "0.25"],
+    ]
+    assert "2 more requests were refused, of no session above: weir sql 'FROM refusals' has why" in out
 
 
 def test_show_draws_the_tree_of_a_session_or_group(tmp_path: Path, filled: list[str]) -> None:
