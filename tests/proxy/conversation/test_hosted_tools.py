@@ -27,6 +27,7 @@ ANTHROPIC_ADD = {"name": "add", "input_schema": {"type": "object"}}
         ("web_search", [], True),
         ("web_search", ["web_search"], False),
         ("web_search_20250305", ["web_search"], False),
+        ("local_shell", ["web_search", "local_shell"], False),
         ("web_searching", ["web_search"], True),
         ("custom", ["web_search"], True),
     ],
