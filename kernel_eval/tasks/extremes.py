@@ -107,7 +107,7 @@ def with_rows_in_order(value: torch.Tensor, dimensions: Sequence[int]) -> torch.
         tried = rows[torch.unravel_index(numbers.to(rows.device), others)]
         ends = torch.stack([tried.argmax(-1), tried.argmin(-1)])
         fit = (tried != 0).all(-1) & ((ends > 0) & (ends < width - 1)).all(0)
-        chosen = numbers[fit.cpu()].unique()
+        chosen = torch.unique(numbers[fit.cpu()])
         for descending, number in zip((False, True, False, True), chosen[torch.randperm(len(chosen))], strict=False):
             at = torch.unravel_index(number, others)
             rows[at] = rows[at].sort(descending=descending).values
@@ -234,7 +234,7 @@ def _chosen(rows: torch.Tensor) -> Iterator[tuple[torch.Tensor, tuple[torch.Tens
     number = max(1, min(count // _SHARE, count * width // _ELEMENTS_SHARE, _MOST // max(1, width)))
     if width < 2 or not count:
         return
-    numbers = torch.randperm(count)[:number] if count < _MOST else torch.randint(count, (number,)).unique()
+    numbers = torch.randperm(count)[:number] if count < _MOST else torch.unique(torch.randint(count, (number,)))
     numbers = numbers[torch.randperm(len(numbers))]
     at = tuple(place.to(rows.device) for place in torch.unravel_index(numbers, others)) if others else ()
     part = rows[at] if others else rows[None]

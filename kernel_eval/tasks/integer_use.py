@@ -65,7 +65,7 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def compared(self, outputs: list[torch.Tensor]) -> frozenset[int]:
         """The integers that have no place beyond their own range, after the call whose `outputs` these are."""
-        answered = _NONE.union(*(self._integers.get(output, _NONE) for output in outputs))
+        answered = _NONE.union(*map(self._held_by, outputs))
         return frozenset(self._among_positions | (self._seen - self._numbers - answered)) - self.shifts.keys()
 
     def __torch_dispatch__(
@@ -117,7 +117,7 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.bounds.setdefault(number, set()).update((other - 1, other, other + 1))
 
     def _held_by(self, value: Any) -> frozenset[int]:
-        return self._integers.get(value, _NONE) if isinstance(value, torch.Tensor) else _NONE
+        return self._integers[value] if isinstance(value, torch.Tensor) and value in self._integers else _NONE
 
 
 def _is_integral(value: torch.Tensor) -> bool:
