@@ -15,7 +15,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _COMPARISONS = frozenset({"lt", "le", "gt", "ge"})
 _EQUALITIES = frozenset({"eq", "ne"})
-_BOUNDS = frozenset({"clamp", "clamp_min", "clamp_max", "hardtanh", "threshold", "minimum", "maximum"})
+_BOUNDS = frozenset(
+    {
+        *("clamp", "clamp_min", "clamp_max", "hardtanh", "threshold", "minimum", "maximum", "fmin", "fmax"),
+        *("relu", "relu6", "renorm"),
+    }
+)
+_SIGNS = frozenset({"sign", "sgn", "heaviside", "signbit"})
 _LOSSES = {"smooth_l1_loss": "beta", "huber_loss": "delta"}  # between two formulas, at a distance of the inputs
 _SHRINKS = frozenset({"softshrink", "hardshrink"})
 _AT = 3  # of that distance among the arguments
@@ -68,6 +74,8 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._ask(args)
             elif name in _BOUNDS:
                 self._note(result != given)
+            elif name in _SIGNS:
+                self._note(given > 0)
             elif name in _SHRINKS:
                 self._note(result == 0)
             elif name in _LOSSES:
@@ -94,6 +102,11 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
             shared = {_address(value) for value in args if isinstance(value, torch.Tensor)}
             self._computed |= {_address(result)} - (shared - self._computed)
         return result
+
+    @property
+    def is_one_sided(self) -> bool:
+        """Whether some decision was the same for all that it was asked."""
+        return any((number, not way) not in self.outcomes for number, way in self.outcomes)
 
     def _ask(self, compared: tuple[Any, ...]) -> None:
         """Note a number that an input itself is compared with."""

@@ -68,7 +68,6 @@ def find(
     `draw` gives inputs of its own, `seen` their integers.
     """
     ties = not harder_than_mixed(source)
-    scales, values = _decisions(run, draw) if decides(source) and not ties else ((), ())
     own = draw(0)
     use, outputs = IntegerUse(own), []
     if seen:
@@ -79,6 +78,8 @@ def find(
     answered = 0
     with contextlib.suppress(InvalidReference, UnsupportedReference), watched:
         answered = max(output.numel() for output in run(own).outputs)
+    asks = (decides(source) or watched.is_one_sided) and not ties
+    scales, values = _decisions(run, draw) if asks else ((), ())
     asked = watched.integers | (watched.ignored if "ignore_index" in source else set())
     return Found(
         scales,

@@ -43,6 +43,7 @@ from weir.kernel_eval.tasks.task_source import (
     free_size,
     harder_than_mixed,
     names_in,
+    tells_zeros_apart,
     undivided_size,
 )
 
@@ -319,7 +320,7 @@ class Reference:
         inputs = self._sized_inputs(seed, variant.size)
         numbers: tuple[float, ...] = ()
         if variant.draw is Draw.EDGES and self._pointwise is not None:
-            zeros = (-0.0,) if num_floating(inputs) == 1 else ()  # of two inputs, some functions ask for its sign
+            zeros = (-0.0,) if num_floating(inputs) == 1 or tells_zeros_apart(self._source) else ()
             numbers = (*sorted(self._pointwise.numbers), *zeros)
         return redrawn(inputs, variant.draw, integers, numbers)
 

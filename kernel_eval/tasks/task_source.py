@@ -12,7 +12,7 @@ from weir.kernel_eval.tasks.input_variants import SPECIAL, Draw
 _ASK_FOR_SPECIALS = frozenset(
     {
         *("isnan", "isinf", "isfinite", "isposinf", "isneginf", "nan_to_num", "nan_to_num_", "signbit", "copysign"),
-        *("nansum", "nanmean", "nanmedian", "nanquantile"),
+        *("nansum", "nanmean", "nanmedian", "nanquantile", "fmax", "fmin"),
     }
 )
 SET_BOUNDS = frozenset(
@@ -33,6 +33,8 @@ _COMPARES = frozenset(
         "isclose",
     }
 )
+_EQUAL = frozenset({"eq", "ne", "not_equal"})
+_ASK_FOR_SIGNS_OF_ZERO = frozenset({"atan2", "arctan2", "atan2_", "arctan2_"})
 _INFINITY = re.compile(r"\.inf\b|^-?inf$|[\"']-?inf(inity)?[\"']")
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _EQUALITIES = (ast.Eq, ast.NotEq)
@@ -61,16 +63,23 @@ def harder_than_mixed(source: str) -> tuple[Draw, ...]:
     )
 
 
+def tells_zeros_apart(source: str) -> bool:
+    """Whether a source names functions of several inputs whose value for 0.0 and for -0.0 is not the same."""
+    return bool(names_in(source) & _ASK_FOR_SIGNS_OF_ZERO)
+
+
 def _asks_for_specials(source: str) -> bool:
     """Whether a source names special values, or asks without a name: `x != x`, `x == inf`."""
     return bool(names_in(source) & _ASK_FOR_SPECIALS) or any(map(_is_special, _nodes(source)))
 
 
 def _is_special(node: ast.AST) -> bool:
-    """Whether a node compares something with itself, or with infinity."""
+    """Whether a node compares something with itself or with infinity, or takes it away from itself."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+        return ast.unparse(node.left) == ast.unparse(node.right)
     if isinstance(node, ast.Compare):
         compared = [node.left, *node.comparators]
-    elif isinstance(node, ast.Call) and getattr(node.func, "attr", None) in ("eq", "ne"):
+    elif isinstance(node, ast.Call) and getattr(node.func, "attr", None) in _EQUAL:
         owner = node.func.value if isinstance(node.func, ast.Attribute) else node.func
         compared = node.args if len(node.args) > 1 else [owner, *node.args]
     else:

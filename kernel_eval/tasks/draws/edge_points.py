@@ -20,6 +20,7 @@ from weir.kernel_eval.tasks.draws.places import any_of
 _SMALL = (0.0, 0.001, 0.25, 0.5, 1.0, math.pi / 2, math.pi - 1e-5, math.pi, math.pi + 1e-5, 2 * math.pi)
 _NEAR_ZERO = (1e-10, 1e-16)  # where what is added to a divisor counts
 _LARGE = (501.0, 1001.2, 13437.7)
+_BEYOND = 4.2, 4.8  # digits before the point
 _MOST = 1e5
 # work value by value, or make constants, though torch does not tag them so
 _ALSO = frozenset(
@@ -68,8 +69,9 @@ def at_edges(like: torch.Tensor, precision: torch.dtype, numbers: tuple[float, .
 
 
 def large(like: torch.Tensor) -> torch.Tensor:
-    """Large values of either sign; shape and dtype of `like`."""
-    return any_of(_of_either_sign(_LARGE), like)
+    """Large values of either sign, one of them any that half precision holds; shape and dtype of `like`."""
+    beyond: float = 10.0 ** (_BEYOND[0] + (_BEYOND[1] - _BEYOND[0]) * float(torch.rand(())))
+    return any_of(_of_either_sign([*_LARGE, beyond]), like)
 
 
 def _of_either_sign(points: Sequence[float]) -> list[float]:

@@ -24,6 +24,8 @@ _DEVIATIONS = 4.0
 _FEW_VALUES = 16
 _MAX_RANGE = 2**62
 _MOST = 2**30  # beyond a range: kernels may count and sum in 32 bits
+_COUNTED_BITS = 32
+_RARE = 64  # one of so many is the least value of its dtype
 _FEW_ROWS = 4
 _MAX_GAP = 0.25  # of the range; beyond it the values are not of one range (labels, and a number for "none")
 
@@ -121,7 +123,10 @@ def widened(declared: torch.Tensor, seen: Integers, pointwise: bool) -> torch.Te
     drawn = kinds[0]
     for number, other in enumerate(kinds[1:], 1):
         drawn = torch.where(kind[:, None] == number, other, drawn)
-    drawn = torch.where(seen.fixed, declared.cpu().to(torch.int64), drawn.view(declared.shape))
+    drawn = drawn.view(declared.shape)
+    if pointwise and least and info.bits < _COUNTED_BITS:  # whose magnitude the dtype does not hold
+        drawn = holding(drawn, [info.min], _RARE)
+    drawn = torch.where(seen.fixed, declared.cpu().to(torch.int64), drawn)
     return drawn.to(declared.dtype).to(declared.device)
 
 
@@ -188,7 +193,7 @@ def without_zeros(value: torch.Tensor) -> torch.Tensor:
 
 def above_zero(value: torch.Tensor) -> torch.Tensor:
     """The magnitudes of integers, and ones in place of zeros."""
-    return without_zeros(value.abs())
+    return without_zeros(value.abs().clamp_min(0))  # the least value has no magnitude
 
 
 def asked_for(value: torch.Tensor, numbers: Sequence[int]) -> torch.Tensor:
