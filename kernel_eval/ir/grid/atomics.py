@@ -34,15 +34,9 @@ _EXCHANGES = ("exch", "xchg")
 _AT_ONCE = {"add": "sum", "fadd": "sum", "max": "amax", "min": "amin"}
 
 
-def _order(frame: Frame, count: int) -> torch.Tensor | None:
-    """The order in which (count,) elements are updated, or None for that of their positions."""
-    shuffle = frame.machine.shuffle
-    return None if shuffle is None else torch.randperm(count, generator=shuffle)
-
-
 def _rounds(frame: Frame, index: torch.Tensor) -> list[torch.Tensor]:
     """Positions in which every index occurs at most once: the first occurrences, then the second ones, and so on."""
-    order = _order(frame, len(index))
+    order = frame.machine.order(len(index))
     if order is None:
         return _occurrences(index)
     return [order[positions] for positions in _occurrences(index[order])]
@@ -103,7 +97,7 @@ def _update(
             and element.bits >= 32
             and not (element.is_float and kind != "fadd" and kind != "add")
         ):
-            order = _order(frame, len(index)) if element.is_float else None
+            order = frame.machine.order(len(index)) if element.is_float else None
             if order is not None:
                 index, part = index[order], part[order]
             view.scatter_reduce_(0, index, part, reduce=_AT_ONCE[kind], include_self=True)

@@ -32,8 +32,19 @@ class Machine:
         self.steps = 0
         self.num_programs = grid[0] * grid[1] * grid[2]
         self.programs: Lanes = np.zeros(1, dtype=np.int64)
-        self.shuffle = torch.Generator().manual_seed(limits.order) if limits.order else None
+        self._shuffle = torch.Generator().manual_seed(limits.order) if limits.order else None
         self._end_s = time.thread_time() + limits.cpu_s
+
+    def order(self, count: int) -> torch.Tensor | None:
+        """The order in which (count,) programs or elements go, or None for that of their numbers.
+
+        The first is not the first, nor the last the last: a kernel may need no more than one of the two.
+        """
+        if self._shuffle is None:
+            return None
+        order = torch.randperm(count, generator=self._shuffle)
+        stays = count > 1 and (int(order[0]) == 0 or int(order[-1]) == count - 1)
+        return order.flip(0) if stays else order
 
     def spend(self, steps: int = 1) -> None:
         """Count operations. Raises LimitExceeded when the launch takes too long."""

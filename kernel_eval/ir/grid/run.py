@@ -137,9 +137,8 @@ def run(
 def _starts(programs: int, chunk: int, machine: Machine) -> list[int]:
     """The first programs of chunks, in the order in which they run."""
     starts = list(range(0, programs, chunk))
-    if machine.shuffle is None:
-        return starts
-    return [starts[at] for at in torch.randperm(len(starts), generator=machine.shuffle).tolist()]
+    order = machine.order(len(starts))
+    return starts if order is None else [starts[at] for at in order.tolist()]
 
 
 def _run_chunk(machine: Machine, values: list[Value]) -> None:

@@ -109,6 +109,19 @@ def test_limits_end_a_launch() -> None:
 
 
 @triton.jit
+def last_one_stays(x, out):
+    tl.atomic_xchg(out, tl.load(x + tl.program_id(0)))
+
+
+def test_in_another_order_neither_the_first_nor_the_last_program_stays_where_it_is() -> None:
+    text = ttir_of(last_one_stays, {"x": "*fp32", "out": "*fp32"})
+    for order in range(8):
+        out = torch.zeros(1)
+        launch_text(text, (2,), [torch.tensor([1.0, 2.0]), out], RunLimits(order=order))
+        assert float(out) == (1.0 if order else 2.0)
+
+
+@triton.jit
 def spin(flag):
     while tl.atomic_add(flag, 0) == 0:
         pass
