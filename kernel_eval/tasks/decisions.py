@@ -66,7 +66,7 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = func.__name__.partition(".")[0]
         in_place = name.endswith("_")
         name = name.removesuffix("_")
-        given = args[0].clone() if in_place and name in _BOUNDS and _is_float(args[0]) else next(iter(args), None)
+        given: Any = args[0].clone() if in_place and name in _BOUNDS and _is_float(args[0]) else next(iter(args), None)
         result = func(*args, **kwargs)
         if _is_float(given):
             if name in _COMPARISONS:
