@@ -147,6 +147,7 @@ def _tokens(served: Served, parts: Parts) -> Assembled:
         settings=settings,
         metrics=parts.metrics,
     )
+    generation = Generation(upstream, dispatch, sampling_masks=config.sampling_masks, adapter_name=config.adapter_name)
     pipeline = TokensPipeline(
         Intake(config, parts.admission),
         parts.retries,
@@ -158,7 +159,7 @@ def _tokens(served: Served, parts: Parts) -> Assembled:
         drop_builtin_tools=config.drop_builtin_tools,
         images=config.images,
         responses=Responses(responses, parts.lookup, parts.catalog, rendering),
-        answers=Answers(rendering, Generation(upstream, dispatch, sampling_masks=config.sampling_masks), recorder),
+        answers=Answers(rendering, generation, recorder),
     )
     return Assembled(
         pipeline=pipeline,
@@ -173,8 +174,8 @@ def _tokens(served: Served, parts: Parts) -> Assembled:
 def _relay(served: Served, parts: Parts) -> Assembled:
     """What agents send and get passes as it is. Raises `SetupError`."""
     config, certified = served.config, served.certified
-    for name in ("prompt_logprobs", "sampling_masks", "drop_builtin_tools", "images"):
-        if getattr(config, name) not in (False, (), "refuse"):
+    for name in ("prompt_logprobs", "sampling_masks", "adapter_name", "drop_builtin_tools", "images"):
+        if getattr(config, name) not in (False, None, (), "refuse"):
             raise SetupError(
                 f"proxy.{name} needs capture level tokens, where the proxy asks the engine, not "
                 f"{certified.level.value}: unset it, or set proxy.level"

@@ -203,6 +203,12 @@ class ProxyConfig(BaseModel):
         description="Ask SGLang (return_sampling_mask) for the logprobs of truncated calls after truncation, where "
         "top_k is 2 to 1024; the router must pass the field on, as smg does. The embedded engine gives them unasked.",
     )
+    adapter_name: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Calls name this LoRA adapter, which SGLang's engines serve beside their base once a version was "
+        "published with publish.form = adapter; level tokens. Unset: calls name none.",
+    )
     sampling: SamplingConfig = Field(
         default=SamplingConfig(), description="Sampling that replaces what agents ask for, see [proxy.sampling]."
     )

@@ -133,6 +133,7 @@ class Proxy:
             self.state,
             self.metrics,
             always_drains=self.certified.level is not Level.TOKENS,
+            adapter_name=config.adapter_name,
             on_left_out=lambda engines: self.engines.leave_out(engines),
         )
         self.engines = EngineWatch(

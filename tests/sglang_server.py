@@ -14,6 +14,7 @@ from support_servers import ServerProcess, find_free_port, start_server
 
 VARIABLE = "WEIR_TEST_SGLANG"
 FORKED = Path(__file__).with_name("sglang_forked.py")
+WITH_LORA = Path(__file__).with_name("sglang_lora.py")
 FLAGS = (
     *("--device", "cpu", "--disable-overlap-schedule", "--attention-backend", "torch_native"),
     *("--sampling-backend", "pytorch", "--grammar-backend", "none", "--dtype", "float32"),
@@ -31,11 +32,14 @@ needs_sglang = pytest.mark.skipif(
 )
 
 
-def start_sglang(model: Path | str, *, folder: Path, arguments: tuple[str, ...] = ()) -> ServerProcess:
+def start_sglang(
+    model: Path | str, *, folder: Path, arguments: tuple[str, ...] = (), port: int | None = None
+) -> ServerProcess:
     """Start SGLang on `model` and wait until it answers /health; its log is written to `folder`."""
     environment = Path(os.environ[VARIABLE])
-    port = find_free_port()
-    command = [str(environment / "bin" / "python"), str(FORKED), "--model-path", str(model)]
+    port = port or find_free_port()
+    script = WITH_LORA if "--enable-lora" in arguments else FORKED
+    command = [str(environment / "bin" / "python"), str(script), "--model-path", str(model)]
     home = folder / "sglang-home"
     home.mkdir(exist_ok=True)
     return start_server(

@@ -44,7 +44,7 @@ async def done(http: httpx.AsyncClient, url: str, body: dict[str, Any], *, timeo
     """POST to an engine, whose answer says by `success` whether it was done. Raises `Refused`."""
     answer = await post(http, url, body, timeout_s=timeout_s)
     if answer.get("success") is not True:
-        raise Refused(f"it refused the weights: {answer.get('message')}")
+        raise Refused(f"it refused the weights: {answer.get('message') or answer.get('error_message')}")
 
 
 async def get(http: httpx.AsyncClient, url: str, *, timeout_s: float = CONTROL_TIMEOUT_S) -> dict[str, Any]:

@@ -65,10 +65,12 @@ class GateControl:
         metrics: Metrics,
         *,
         always_drains: bool = False,
+        adapter_name: str | None = None,
         on_left_out: Callable[[dict[str, str]], None] = lambda _: None,
     ) -> None:
         """`always_drains`: calls in flight cannot be continued after an abort, so every pause drains.
 
+        `adapter_name`: of the LoRA adapter that calls name; it is in the answers to whoever closes the gates.
         `on_left_out` hears of engines that a publish left paused, before the gates open.
         """
         self.announced: Announced | None = None
@@ -76,6 +78,7 @@ class GateControl:
         self._peers = peers
         self._drain_limit_s = drain_limit_s
         self._always_drains = always_drains
+        self._adapter_name = adapter_name
         self._on_left_out = on_left_out
         self._state = state
         self._metrics = metrics
@@ -105,7 +108,8 @@ class GateControl:
         else:
             await self._gate.close(mode, self._limit_s(body), serve_passes=body.serve_passes, lease_s=body.lease_s)
         closed = {"gate": self._gate.state.value, "in_flight": self._gate.in_flight}
-        return closed | {"engine_pause": "retract"} if self._always_drains else closed
+        closed |= {"engine_pause": "retract"} if self._always_drains else {}
+        return closed | ({} if self._adapter_name is None else {"adapter_name": self._adapter_name})
 
     async def resume(self, body: Resume) -> dict[str, Any]:
         """Open the gates of all workers. Raises `PeerFailed` where a live one failed to."""

@@ -10,6 +10,7 @@ import asyncio
 import enum
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -17,6 +18,7 @@ import msgspec
 
 from weir.proxy.engines.router_routes import new_worker, worker_url, workers_of, workers_url
 from weir.store.catalog.devices.switches import AsleepEngine
+from weir.store.version_forms import served_adapter
 
 REQUEST_LIMIT = aiohttp.ClientTimeout(total=2.0)
 CHANGE_POLL_S = 0.05
@@ -118,15 +120,30 @@ class RouterClient:
         if sleeps:
             await self._take_memory(engine, "weights", taken, limit_s)
         body = {"model_path": folder, "weight_version": version, "flush_cache": True}
-        loaded = await self._request("POST", f"{engine}/update_weights_from_disk", body, limit_s)
-        if loaded.get("success") is not True:
-            raise RouterFailed(f"it refused the weights in {folder}: {loaded.get('message')}")
+        for route, asked in await self._adapter_requests(engine, folder, version) or [
+            ("/update_weights_from_disk", body)
+        ]:
+            loaded = await self._request("POST", f"{engine}{route}", asked, limit_s)
+            if loaded.get("success") is not True:
+                why = loaded.get("message") or loaded.get("error_message")
+                raise RouterFailed(f"it refused the weights in {folder}: {why}")
         reported = (await self.probe(engine)).version
         if reported != version:
             raise RouterFailed(f"it reports version {reported} after loading version {version}")
         if sleeps:
             await self._take_memory(engine, "kv_cache", taken, limit_s)
         await self.go_on(engine)
+
+    async def _adapter_requests(self, engine: str, folder: str, version: str) -> list[tuple[str, dict[str, Any]]]:
+        """What an engine is asked to serve the adapter in a folder; [] where the folder holds whole weights."""
+        try:
+            adapter = await asyncio.to_thread(served_adapter, Path(folder))
+        except (OSError, ValueError) as error:
+            raise RouterFailed(f"the adapter in {folder} cannot be read: {error}") from error
+        if adapter is None:
+            return []
+        models = await self._request("GET", f"{engine}/v1/models")
+        return adapter.requests(Path(folder), version, is_loaded=adapter.is_among(models))
 
     async def _take_memory(self, engine: str, tag: str, taken: set[str], limit_s: float) -> None:
         """Have an engine take memory again, once: a second time ends SGLang's process."""

@@ -31,7 +31,7 @@ from weir.store.catalog.cluster.members import controlled_engines, deserted_engi
 from weir.store.catalog.devices.switches import AsleepEngine, asleep_engines, wake_up
 from weir.store.catalog.rows import VersionRow
 from weir.store.log.writer import lock_file
-from weir.store.version_forms import loaded_by_engines
+from weir.store.version_forms import published
 
 CHECK_LIMIT_S = 5.0  # that a call waits for a check; weights may be loading, and no check begins meanwhile
 SILENT_CHECKS = 3  # without an answer, until an engine counts as dead: it may only be slow
@@ -298,7 +298,7 @@ class EngineWatch:
         folder = next((row.path for row in versions if str(row.version) == wanted), None)
         if folder is None and all(probe.version != wanted for probe in probes.values()):
             return None
-        return Current(wanted, None if folder is None else str(loaded_by_engines(Path(folder))))
+        return Current(wanted, None if folder is None else str(published(Path(folder))))
 
     def _unpublished(
         self, rows: Sequence[VersionRow], probes: dict[str, Probe], inside: Collection[str]

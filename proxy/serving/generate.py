@@ -31,8 +31,17 @@ logger = logging.getLogger("weir.proxy.serving.generate")
 class Generation:
     """Generates answers through one router."""
 
-    def __init__(self, upstream: Upstream, dispatch: Dispatch, *, sampling_masks: bool = False) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        dispatch: Dispatch,
+        *,
+        sampling_masks: bool = False,
+        adapter_name: str | None = None,
+    ) -> None:
+        """`adapter_name`: the LoRA adapter that every call names."""
         self._upstream = upstream
+        self._adapter = {} if adapter_name is None else {"lora_path": adapter_name}
         self._dispatch = dispatch
         self._sampling_masks = sampling_masks
         self._said_no_mask = False
@@ -79,7 +88,7 @@ class Generation:
             "return_logprob": True,
             "logprob_start_len": call.logprob_start,
             "stream": stream,
-        }
+        } | self._adapter
         if capture.num_top:
             options["top_logprobs_num"] = capture.num_top
         masked = self._sampling_masks and wants_mask(call)
@@ -102,7 +111,12 @@ class Generation:
                         yield num_new
             if masked:
                 self._check_mask(call)
-        except UpstreamRejected as error:
+        except (UpstreamRejected, UpstreamLost) as error:
+            if self._adapter and "LoRA adapter" in str(error):  # of an engine that has just started, or never got one
+                name = self._adapter["lora_path"]
+                raise UpstreamLost(f"{error}; publish a version with publish.adapter_name = {name!r}") from error
+            if isinstance(error, UpstreamLost):
+                raise
             raise BadRequest(f"the engine refused the call: {error}") from error
         except MalformedChunk as error:
             raise UpstreamFailed(f"the engine's answer contradicts itself: {error}") from error

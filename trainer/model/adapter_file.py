@@ -11,10 +11,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save, save_file
 
-from weir.engine.transfer.adapter import PREFIX
+from weir.engine.transfer.adapter import PREFIX, A, B, base_files
 from weir.trainer.errors import VersionError
 from weir.trainer.model.lora import ADAPTER_FILE, PUBLISHED_FILE, SHAPE_FILE, LoraShape
-from weir.trainer.versions.version_folder import ADAPTER_BASE
+from weir.trainer.settings.lora import LoraSettings
+from weir.trainer.versions.version_folder import ADAPTER_BASE, read_manifest
 
 FILES = (ADAPTER_FILE, PUBLISHED_FILE, SHAPE_FILE, ADAPTER_BASE)  # of a version
 
@@ -57,9 +58,24 @@ def read_published(folder: Path) -> AdapterFile:
     )
 
 
-def write_peft(folder: Path, target: Path) -> None:
-    """Write the adapter of a version into an existing folder, as peft reads it. Raises `VersionError` and OSError."""
-    adapter = read_published(folder)
+def zero_adapter(folder: Path, settings: LoraSettings) -> AdapterFile:
+    """The adapter that changes nothing of a folder's weights, in the form of the settings. Raises `VersionError`."""
+    rank, targets = settings.lora_rank or 1, tuple(settings.lora_targets)
+    tensors: dict[str, torch.Tensor] = {}
+    for name, tensor in read_manifest(folder).tensors.items():
+        layer, _, kind = name.rpartition(".")
+        if kind == "weight" and layer.rpartition(".")[2] in targets:
+            outputs, inputs = tensor.shape
+            tensors[f"{PREFIX}{layer}{A}"] = torch.zeros(rank, inputs)
+            tensors[f"{PREFIX}{layer}{B}"] = torch.zeros(outputs, rank)
+    if not tensors:
+        raise VersionError(f"{folder} has none of the layers that lora_targets names: {', '.join(targets)}")
+    shape = LoraShape(rank=rank, alpha=settings.lora_alpha, targets=targets)
+    return AdapterFile(base=str(folder), base_files=base_files(folder), shape=shape, tensors=tensors)
+
+
+def write_peft(adapter: AdapterFile, target: Path) -> None:
+    """Write an adapter into an existing folder, as peft reads it. Raises OSError."""
     settings = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",

@@ -20,12 +20,13 @@ import httpx
 
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.devices.switches import AsleepEngine
+from weir.store.version_forms import ServedAdapter, served_adapter
 from weir.trainer.errors import TrainerError
 from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, done, for_each, post
 from weir.trainer.publishing.engine_memory import TAGS, give_again, take_again
+from weir.trainer.publishing.forms import keep_only, with_adapter, with_fp8
 from weir.trainer.publishing.hold import LOADED, PAUSED, Hold
 from weir.trainer.publishing.members import Member, ask_members
-from weir.trainer.publishing.quantised import with_fp8, without_fp8
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.settings.publishing import OF_SOME, Way
 
@@ -70,12 +71,13 @@ class Delivery:
         self.num_sending_ranks = 0
         self._taken: dict[str, list[str]] = {}  # what engines that slept have taken again
         self._http = http
-        self._folder = folder
+        self._folder = self._stored = folder
         self._version = version
         self._config = config
         self._catalog = catalog
         self._hold = hold or Hold()
         self._members: list[Member] = []
+        self._adapter: ServedAdapter | None = None  # that engines serve beside their base
         self._left_out: asyncio.Future[dict[str, str]] | None = None  # those that failed are asked to pause
 
     @property
@@ -90,7 +92,9 @@ class Delivery:
         if self._config.publish.form == "fp8":
             await self._quantise(limit_s)
             return
-        await asyncio.to_thread(without_fp8, self._folder)
+        if self._config.publish.form == "adapter":
+            await self._offer_adapter(limit_s)
+            return
         if wanted == "disk":
             return
         from weir.trainer.publishing.attempts import leave_old  # needs torch
@@ -110,6 +114,24 @@ class Delivery:
         why = "it does not say that it serves fp8 weights: start it on such a checkpoint with --quantization fp8"
         self.failed |= {member.url: why for member in members if not member.takes_fp8}
         self._folder = await asyncio.to_thread(with_fp8, self._folder)
+
+    async def _offer_adapter(self, limit_s: float) -> None:
+        """Make the adapter that engines load; leaves out those without its base. Raises `PublishFailed`."""
+        from weir.trainer.publishing.adapter_sender import unfit_to_serve  # needs torch
+
+        config, stored = self._config, self._folder.parent
+        members, self.failed = await ask_members(self._http, config.engine_urls, limit_s)
+        self._folder = await asyncio.to_thread(with_adapter, self._folder, config, config.publish.adapter_name)
+        self._adapter = adapter = served_adapter(self._folder)
+        assert adapter is not None
+        self.ways |= dict.fromkeys(config.engine_urls, "adapter")
+
+        async def ask(member: Member) -> None:
+            if (why := await unfit_to_serve(self._http, member, adapter, stored, limit_s)) is not None:
+                raise Refused(why)
+
+        by_url = {member.url: member for member in members}
+        self.failed |= await for_each(by_url, lambda url: ask(by_url[url]))
 
     async def load(self, pause: str) -> None:
         """Make every engine serve the version, which it is paused for; closed gates keep calls away meanwhile.
@@ -137,6 +159,10 @@ class Delivery:
             await self._take_again("kv_cache")
         finally:
             await self._sleep_again(limit_s)
+
+    async def keep_form(self) -> None:
+        """Engines serve the version: whoever starts another one is to find it in this form."""
+        await asyncio.to_thread(keep_only, self._folder, self._stored)
 
     async def let_be(self) -> None:
         """Wait no longer for engines that had failed before the others were paused; those that hang never answer."""
@@ -302,6 +328,13 @@ class Delivery:
         return sums
 
     async def _switch(self, url: str) -> None:
+        if self._adapter is not None:
+            from weir.trainer.publishing.adapter_sender import load_adapter
+
+            self.spoiled.add(url)  # without any adapter in between
+            await load_adapter(self._http, url, self._folder, self._adapter, self._version, self._limit_s())
+            self.spoiled.discard(url)
+            return
         if self.ways[url] == "disk":
             await self._load_folder(url)
             self.spoiled.discard(url)

@@ -43,6 +43,7 @@ class Gates:
         self._asked: list[str] = []  # proxies that were asked to close
         self._renewing: dict[str, asyncio.Task[None]] = {}  # by proxy: one that hangs delays no other's
         self.engine_pause = "abort"  # the pause mode for engines, known once all gates are closed
+        self.adapter_names: dict[str, str | None] = {}  # that calls name, by the proxy that they pass
 
     async def close(self, *, serve_passes: bool = False) -> None:
         """Close all gates concurrently. Raises `PublishFailed` when a live proxy did not close its gate.
@@ -57,6 +58,16 @@ class Gates:
                 f"the proxy {url} did not close its gate: {why}; check trainer.proxy_urls and trainer.control_key, "
                 "then run `weir publish` again"
             )
+
+    def check_adapter(self, served: str | None) -> None:
+        """Raise `PublishFailed` unless the calls of every proxy name the adapter that engines are to serve, or none."""
+        for url, named in self.adapter_names.items():
+            if named != served:
+                wanted = "unset it" if served is None else f"set it to {served!r}, with level tokens"
+                raise PublishFailed(
+                    f"the proxy {url} has proxy.adapter_name = {named!r}, and publish.form and adapter_name ask "
+                    f"for {served!r}, so that its calls would get other weights: {wanted}, or change [publish]"
+                )
 
     async def keep(self) -> None:
         """Renew the leases of gates from now on, whoever closed them, until they are opened; closes none."""
@@ -115,6 +126,7 @@ class Gates:
             else:
                 # A proxy that relays cannot continue an aborted answer: engines have to keep the requests.
                 self.engine_pause = answer.get("engine_pause", self.engine_pause)
+                self.adapter_names[url] = answer.get("adapter_name")
                 return
 
     async def _live(self) -> set[str]:

@@ -26,6 +26,8 @@ class Member:
     takes_deltas: bool  # it applies differences to what it serves
     takes_fp8: bool  # it loads weights in blocks of float8
     takes_adapters: bool  # it merges adapters of LoRA into their base
+    serves_adapters: bool  # it is an SGLang that computes with adapters beside its base
+    folder: str  # that it was started on, or has loaded since
     version: str  # that it serves
     dtype: str  # "float32", "bfloat16"; "auto" where only the engine knows
     device: str  # "cpu", "cuda"
@@ -42,7 +44,7 @@ class Member:
             return self.way("auto")
         if wanted != "auto":
             return wanted
-        if not self.one_replica:
+        if not self.one_replica or self.serves_adapters:
             return "disk"
         return "tensor" if self.is_local else "distributed"
 
@@ -52,6 +54,8 @@ class Member:
             return "it takes no differences; `weir stage` beside it does"
         if wanted == "adapter" and not self.takes_adapters:
             return "it merges no adapters into a base; it gets the merged weights"
+        if wanted in ("tensor", "ipc", "distributed") and self.serves_adapters:
+            return "it was started with --enable-lora, and its layers take tensors by other names; it reads the folder"
         return None
 
 
@@ -73,6 +77,8 @@ async def ask_members(
             takes_deltas=info.get("delta_weight_updates") is True,
             takes_fp8=info.get("fp8_checkpoints") is True or info.get("quantization") == "fp8",
             takes_adapters=info.get("adapter_weight_updates") is True,
+            serves_adapters=info.get("enable_lora") is True,
+            folder=str(info.get("model_path")),
             version=str(info.get("weight_version")),
             dtype=str(info.get("dtype")),
             device=str(info.get("device")),

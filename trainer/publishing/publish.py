@@ -137,6 +137,7 @@ async def _publish(
                 if holds_calls:
                     hold.begin()
                     await _in_time(gates.close(), hold, "the gates did not close")
+                    gates.check_adapter(config.publish.adapter_name if config.publish.form == "adapter" else None)
             if not stages_ahead:
                 with times.step("engines_stage"):
                     await _in_time(delivery.stage(), hold, "the weights did not reach the engines")
@@ -147,6 +148,8 @@ async def _publish(
                 failed = delivery.failed | await _read_back(http, loaded, version, config, hold)
                 too_short = delivery.none_paused_in_time or hold.is_over(LOADED)
             served = len(failed) < len(config.engine_urls)
+            if served:
+                await delivery.keep_form()
         finally:
             failed = dict.fromkeys(delivery.spoiled, "it has no version whole") | delivery.failed | failed
             left_out = {url: why for url, why in failed.items() if served or url in delivery.spoiled}

@@ -234,6 +234,10 @@ def _contradictions(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
         "would be deleted before the next one is kept",
     )
     yield (
+        config.lora_rank is None and config.publish.form == "adapter",
+        "publish.form = adapter publishes what LoRA trains: set lora_rank",
+    )
+    yield (
         config.lora_rank is not None and config.reference_path is not None,
         "with lora_rank the reference is the frozen first weights: remove reference_path",
     )

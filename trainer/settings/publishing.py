@@ -36,11 +36,18 @@ class PublishConfig(BaseModel):
         "owns, in a group of its own with the engines; false: `weir round` sends what it reads of the folder. "
         "`weir train`, one process and placement.colocated refuse it.",
     )
-    form: Literal["stored", "fp8"] = Field(
+    form: Literal["stored", "fp8", "adapter"] = Field(
         default="stored",
         description="fp8: engines load the layers' matrices in blocks of 128 x 128 float8 values with a factor each, "
         "as checkpoints of DeepSeek and Qwen have them; needs way = disk, and engines that were started on such a "
-        "checkpoint. stored: the weights as they are.",
+        "checkpoint. adapter: SGLang's engines load the adapter of a LoRA round alone and serve it beside their base "
+        "to calls that name it (proxy.adapter_name); needs way = disk, a trainer.lora_rank, and engines that were "
+        "started on the base with --enable-lora. stored: the weights as they are.",
+    )
+    adapter_name: str = Field(
+        default="weir",
+        min_length=1,
+        description="With form = adapter, the name by which engines serve it; the same as proxy.adapter_name.",
     )
     bucket_mb: int = Field(
         default=64,
@@ -51,8 +58,10 @@ class PublishConfig(BaseModel):
 
     @model_validator(mode="after")
     def _of_a_folder(self) -> Self:
-        if self.form == "fp8" and self.way != "disk":
-            raise ValueError(f"form = fp8 is of folders that engines read: set way = disk instead of {self.way}")
+        if self.form != "stored" and self.way != "disk":
+            raise ValueError(
+                f"form = {self.form} is of folders that engines read: set way = disk instead of {self.way}"
+            )
         return self
 
     @model_validator(mode="after")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from weir.engine.transfer.block_delta import DeltaDamaged
 from weir.store.atomic_file import written_aside
-from weir.store.version_forms import fp8_folder
+from weir.store.version_forms import other_forms
 from weir.trainer.errors import VersionError
 from weir.trainer.versions.delta_file import SUFFIX, rebuilt
 from weir.trainer.versions.folder_rename import delete_folder, delete_leftovers
@@ -109,8 +109,8 @@ def prune(root: Path, keep: int, *, below: int | None = None) -> tuple[list[int]
         delete_folder(version.path)
     for version in versions[:-1]:
         is_loaded = below is not None and version.manifest.version >= below
-        if not is_loaded and (quantised := fp8_folder(version.path)).exists():
-            delete_folder(quantised)
+        for form in () if is_loaded else other_forms(version.path):
+            delete_folder(form)
     delete_leftovers(versions_folder(root))
     return [version.manifest.version for version in doomed], [version.manifest.version for version in waiting]
 

@@ -77,7 +77,7 @@ def _compared(settings: Settings, url: str, weights: Path | None) -> list[Findin
     if folder is None or not (folder / "tokenizer.json").exists():
         what = "no weights to compare with" if folder is None else f"{folder} holds no tokenizer.json"
         raise typer.BadParameter(f"{what}; set model.path, or give --weights FOLDER", param_hint="--exactness")
-    return exactness_findings(url, folder, settings.trainer.precision)
+    return exactness_findings(url, folder, settings.trainer.precision, adapter_name=settings.proxy.adapter_name)
 
 
 def _print(findings: Sequence[Finding]) -> None:

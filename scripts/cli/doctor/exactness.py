@@ -39,15 +39,16 @@ Ids = npt.NDArray[np.int32]
 Drawn = tuple[Ids, Ids, npt.NDArray[np.float32]]  # prompt (P,), answer (N,), and the engine's logprobs of it (N,)
 
 
-def exactness_findings(url: str, folder: Path, precision: str) -> list[Finding]:
+def exactness_findings(url: str, folder: Path, precision: str, *, adapter_name: str | None = None) -> list[Finding]:
     """Compare an engine with the trainer's forward pass over the weights in `folder`.
 
-    Draws TOKENS tokens after each of PROMPTS. An engine that cannot be compared is a finding of its own.
+    Draws TOKENS tokens after each of PROMPTS, by the LoRA adapter of that name, where there is one. An
+    engine that cannot be compared is a finding of its own.
     """
     try:
         with httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False) as engine:
             settings = _settings(engine)
-            drawn = _drawn(engine, folder)
+            drawn = _drawn(engine, folder, {} if adapter_name is None else {"lora_path": adapter_name})
     except (httpx.HTTPError, ValueError) as error:
         advice = "give the URL of an SGLang or embedded engine that serves the weights to compare with"
         return [found(ABOUT, "engine", "", f"{url}: {error}", advice, required=True)]
@@ -63,18 +64,17 @@ def _settings(engine: httpx.Client) -> dict[str, Any]:
     return settings_of(answer.raise_for_status().json())
 
 
-def _drawn(engine: httpx.Client, folder: Path) -> list[Drawn]:
+def _drawn(engine: httpx.Client, folder: Path, adapter: Mapping[str, str]) -> list[Drawn]:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    return [_answer(engine, tokenizer.encode(prompt).ids) for prompt in PROMPTS]
+    return [_answer(engine, tokenizer.encode(prompt).ids, adapter) for prompt in PROMPTS]
 
 
-def _answer(engine: httpx.Client, prompt: Sequence[int]) -> Drawn:
+def _answer(engine: httpx.Client, prompt: Sequence[int], adapter: Mapping[str, str]) -> Drawn:
     sampling = {"temperature": 1.0, "max_new_tokens": TOKENS, "ignore_eos": True}
-    answer = engine.post(
-        "/generate", json={"input_ids": list(prompt), "sampling_params": sampling, "return_logprob": True}
-    )
+    body = {"input_ids": list(prompt), "sampling_params": sampling, "return_logprob": True, **adapter}
+    answer = engine.post("/generate", json=body)
     meta: Mapping[str, Any] = answer.raise_for_status().json()["meta_info"]
     given = meta.get("output_token_logprobs")
     if not given:

@@ -58,6 +58,8 @@ def member_at(url: str) -> Member:
         takes_deltas=True,
         takes_fp8=True,
         takes_adapters=True,
+        serves_adapters=False,
+        folder="",
         version="0",
         dtype="float32",
         device="cpu",

@@ -77,12 +77,12 @@ def export(
     check_new(folder)
     found = _found(store, version)
     if adapter:
-        from weir.trainer.model.adapter_file import FILES, write_peft
+        from weir.trainer.model.adapter_file import FILES, read_published, write_peft
 
         verify_files(found.path, {name: entry for name, entry in found.manifest.files.items() if name in FILES})
         with _made(folder) as aside:
             try:
-                write_peft(found.path, aside)
+                write_peft(read_published(found.path), aside)
             except VersionError as error:
                 raise UsageError(str(error)) from error
         typer.echo(f"the adapter of version {version} is in {folder}")
@@ -107,11 +107,11 @@ def verify(
 ) -> None:
     """Check that every version is what was written, or can be rebuilt to it.
 
-    The float8 form of a version is verified too. Names the damaged or missing file of each version that cannot.
-    Changes nothing; exit status 1 where there is damage.
+    Its other forms, in float8 or as an adapter, are verified too. Names the damaged or missing file of each
+    version that cannot. Changes nothing; exit status 1 where there is damage.
     """
     store = existing_store(root, config)
-    from weir.store.version_forms import loaded_by_engines
+    from weir.store.version_forms import other_forms
     from weir.trainer.errors import VersionError
     from weir.trainer.versions.stored import verify_stored
     from weir.trainer.versions.version_folder import list_versions
@@ -121,8 +121,8 @@ def verify(
     for found in list_versions(store.folder) if version is None else [_found(store, version)]:
         try:
             verify_stored(found.path)
-            if (loaded := loaded_by_engines(found.path)) != found.path:
-                verify_folder(loaded)
+            for form in other_forms(found.path):
+                verify_folder(form)
         except VersionError as error:
             damaged += 1
             typer.echo(f"version {found.manifest.version}: {error}")
