@@ -43,6 +43,11 @@ class Caller(NamedTuple):
             return True
         return "x-weir-session" in headers or IDEMPOTENCY_KEY in headers
 
+    def reaches(self, session_id: str) -> bool:
+        """Whether it may see what a session was answered: one that has a session by path or key sees that one only."""
+        own = [names.session_id for names in (self.path, self.key) if names is not None and names.session_id]
+        return all(name == session_id for name in own)
+
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """Session and group of a request by its strongest name; None is left to inference."""

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
+from weir.proxy.conversation.call_request import ToolUse
 from weir.proxy.engines.capture import Finish, MalformedChunk
 from weir.proxy.engines.client import Upstream
 from weir.proxy.errors import BadRequest, UpstreamFailed, UpstreamLost, UpstreamNotTaken, UpstreamRejected
@@ -117,7 +118,7 @@ class Generation:
                 raise UpstreamLost(f"{error}; publish a version with publish.adapter_name = {name!r}") from error
             if isinstance(error, UpstreamLost):
                 raise
-            raise BadRequest(f"the engine refused the call: {error}") from error
+            raise BadRequest(f"the engine refused the call: {error}", param=_left_to_engine(call)) from error
         except MalformedChunk as error:
             raise UpstreamFailed(f"the engine's answer contradicts itself: {error}") from error
 
@@ -137,6 +138,13 @@ def _check_prompt(call: Call) -> None:
     found = call.capture.prompt
     if found is not None and found.ids != unpack_ids(call.sent_ids.packed)[call.prompt_from :].tolist():
         raise MalformedChunk("the ids beside the prompt's logprobs are not the prompt's")
+
+
+def _left_to_engine(call: Call) -> str | None:
+    """The agent's field that only the engine can check: what it cannot compile of a schema or another grammar."""
+    if not call.keeps_grammar:
+        return None
+    return "tools" if call.request.tool_use is ToolUse.REQUIRED else call.request.format_field
 
 
 def _was_cut(call: Call) -> bool:

@@ -77,7 +77,7 @@ class TokensPipeline:
         elif route == COUNT_TOKENS:
             _require_method(exchange, "POST")
             with self._intake.place:
-                await self._count_tokens(exchange)
+                await self._count_tokens(exchange, caller)
         elif route == MODELS or route.startswith(f"{MODELS}/"):
             _require_method(exchange, "GET", "HEAD")
             await self._list_models(exchange, route.removeprefix(MODELS).strip("/"))
@@ -93,7 +93,7 @@ class TokensPipeline:
         body = await self._intake.body(exchange)
         if await self._retries.joined(exchange, caller, body):
             return
-        request = await self._checked(dialect.parse(body, exchange.headers))
+        request = await self._checked(dialect.parse(body, exchange.headers), caller)
         identity = identify(caller, exchange.headers, request.session_hint, request.agent_ids)
         records = await self._retries.recorded(exchange, caller, dialect.name, body, identity.session_id)
         rendering = self._answers.rendering
@@ -137,7 +137,7 @@ class TokensPipeline:
             content_type=JSON,
         )
 
-    async def _checked(self, request: CallRequest) -> CallRequest:
+    async def _checked(self, request: CallRequest, caller: Caller) -> CallRequest:
         """A request that this proxy can serve, with the conversation that it continues by id. Raises `CallError`."""
         if request.model not in self._model_names:
             raise self._unknown_model(request.model)
@@ -145,13 +145,13 @@ class TokensPipeline:
         if request.wishes:
             request = self._answers.rendering.variables.fulfilled(request)
         if request.thread is not None and request.thread.previous is not None:
-            request = continued(request, await self._responses.history(request.thread.previous))
+            request = continued(request, await self._responses.history(request.thread.previous, caller))
         return request
 
-    async def _count_tokens(self, exchange: Exchange) -> None:
+    async def _count_tokens(self, exchange: Exchange, caller: Caller) -> None:
         """Answer with the number of prompt tokens that a request would have, without calling the model."""
         body = await self._intake.body(exchange)
-        request = await self._checked(parse_for_count(body, exchange.headers))
+        request = await self._checked(parse_for_count(body, exchange.headers), caller)
         num_tokens = sum(len(prompt.ids) for prompt in await self._opening.prompts(request, None))
         num_tokens += len(self._answers.rendering.tokenizer.encode(request.prefill))
         await exchange.answer(200, messages_answer.count_body(num_tokens))

@@ -60,7 +60,7 @@ class Recorder:
             self._raw_prompts.remember(call.raw_prompt, answer.content, known, was_cut=stop is not None)
         elif record.digest:
             self._memory.remember(known_call(record, call.prompt.ids), call.prompt.new_digests)
-        self._responses.remember(call.call_id, call.request, answer)
+        self._responses.remember(call.call_id, call.membership.session_id, call.request, answer)
         answer = answer.after(request.prefill)
         return Finished(
             call_id=call.call_id,

@@ -2,7 +2,7 @@
 
 They come from this process's memory, or from the store. Invariants: a response that its agent asked not to keep, or
 deleted, is never given or continued again, at any worker; its call stays recorded. An agent with a session of its own
-sees the responses of that session only.
+reaches the responses of that session only; those of others are to it as if they were not there.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ class Responses:
         self._rendering = rendering
         self._dialect = ResponsesDialect()
 
-    async def history(self, call_id: str) -> list[Message] | None:
-        """The conversation up to and with a call's answer; None where it was deleted, or a part of it not kept."""
+    async def history(self, call_id: str, caller: Caller) -> list[Message] | None:
+        """The conversation up to and with a call's answer.
+
+        None where it was deleted, a part of it was not kept, or the caller does not reach it.
+        """
         if await asyncio.to_thread(self._catalog.is_response_deleted, call_id):
             return None
         seen: set[str] = set()
@@ -45,8 +48,10 @@ class Responses:
             record = await self._answered(missing)
             if record is None:
                 return None
-            self._memory.remember(missing, self._dialect.parse(record.request, {}), answer_of(record))
-        return self._memory.history(call_id)
+            request = self._dialect.parse(record.request, {})
+            self._memory.remember(missing, record.session_id, request, answer_of(record))
+        session_id = self._memory.session_of(call_id)
+        return self._memory.history(call_id) if session_id is not None and caller.reaches(session_id) else None
 
     async def whole(self, response: str, caller: Caller) -> bytes:
         """The body of a response, as it was given. Raises `NoSuchRoute` where there is none for this caller."""
@@ -63,10 +68,9 @@ class Responses:
     async def _of_caller(self, response: str, caller: Caller) -> CallRecord:
         call_id = call_id_of(response)
         record = await self._answered(call_id)
-        own = [names.session_id for names in (caller.path, caller.key) if names is not None and names.session_id]
         if (
             record is None
-            or any(session_id != record.session_id for session_id in own)
+            or not caller.reaches(record.session_id)
             or not _is_kept(self._dialect, record)
             or await asyncio.to_thread(self._catalog.is_response_deleted, call_id)
         ):

@@ -23,8 +23,9 @@ _decode = msgspec.msgpack.Decoder().decode
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """The messages of one response, packed, and the call that they continue."""
+    """The messages of one response, packed, the session that got it, and the call that they continue."""
 
+    session_id: str
     previous: str | None
     packed: bytes
 
@@ -43,15 +44,20 @@ class ResponseCache:
     def __len__(self) -> int:
         return len(self._turns)
 
-    def remember(self, call_id: str, request: CallRequest, answer: Answer) -> None:
+    def remember(self, call_id: str, session_id: str, request: CallRequest, answer: Answer) -> None:
         """Keep the response of a finished call, unless the agent asked not to."""
         thread = request.thread
         if thread is None or not thread.kept:
             return
         own = request.messages[thread.num_instructions + thread.num_inherited :]
-        turn = _Turn(thread.previous, _encode([*own, answer.message()]))
+        turn = _Turn(session_id, thread.previous, _encode([*own, answer.message()]))
         if turn.num_bytes <= self._turns.maxsize:
             self._turns[call_id] = turn
+
+    def session_of(self, call_id: str) -> str | None:
+        """The session that got a response; None where it is not cached."""
+        turn = self._turns.get(call_id)
+        return None if turn is None else turn.session_id
 
     def missing(self, call_id: str) -> str | None:
         """The latest call of a conversation that is not cached; None where all are."""

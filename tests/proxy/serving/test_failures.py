@@ -95,6 +95,37 @@ def test_what_an_engine_refuses_is_the_agents_error_and_not_repeated(way: Way) -
     assert len(way.engine.requests) == 1
 
 
+FORM = {"type": "object", "properties": {"a": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("route", "body", "field"),
+    [
+        (
+            "/v1/chat/completions",
+            {
+                "messages": USER,
+                "response_format": {"type": "json_schema", "json_schema": {"name": "f", "schema": FORM}},
+            },
+            "response_format",
+        ),
+        (
+            "/v1/responses",
+            {"input": "Hi", "text": {"format": {"type": "json_schema", "name": "f", "schema": FORM}}},
+            "text.format",
+        ),
+        ("/v1/chat/completions", {"messages": USER}, None),
+    ],
+)
+def test_a_schema_that_an_engine_refuses_is_named_by_the_agents_own_field(
+    way: Way, route: str, body: dict[str, Any], field: str | None
+) -> None:
+    way.say(Script(ids=[], status=400))
+    answer = way.proxy.post(route, {"model": "weir"} | body)
+    assert answer.status_code == 400
+    assert (answer.json()["error"]["param"], "scripted refusal" in answer.text) == (field, True)
+
+
 def test_aborts_while_the_gate_is_open_are_continued_up_to_a_bound(open_way: Callable[..., Way]) -> None:
     way = open_way(abort_retries=2)
     ids = ids_of(ANSWER)

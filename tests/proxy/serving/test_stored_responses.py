@@ -55,7 +55,36 @@ def test_an_agent_reaches_the_responses_of_its_own_session_only(way: Way) -> Non
     first = way.proxy.client("/s/mine/v1").responses.create(model="weir", input="Hi")
     with pytest.raises(openai.NotFoundError):
         way.proxy.client("/s/other/v1").responses.retrieve(first.id)
+    with pytest.raises(openai.NotFoundError):
+        way.proxy.client("/s/other/v1").responses.delete(first.id)
     assert way.proxy.client("/s/mine/v1").responses.retrieve(first.id).id == first.id
+
+
+def test_an_agent_continues_the_responses_of_its_own_session_only(way: Way) -> None:
+    way.say("Hello.")
+    first = way.proxy.client("/s/mine/v1").responses.create(model="weir", input="Hi")
+    again = {"model": "weir", "input": "And?", "previous_response_id": first.id}
+    with pytest.raises(openai.BadRequestError) as refused:
+        way.proxy.client("/s/other/v1").responses.create(**again)
+    never = "resp_" + "0" * 32
+    with pytest.raises(openai.BadRequestError) as unknown:
+        way.proxy.client("/s/mine/v1").responses.create(**again | {"previous_response_id": never})
+    for error in (refused.value, unknown.value):
+        assert (error.code, error.param) == ("previous_response_not_found", "previous_response_id")
+    assert refused.value.message.replace(first.id, never) == unknown.value.message
+    assert way.proxy.client("/s/mine/v1").responses.create(**again).previous_response_id == first.id
+    assert [record.session_id for record in way.proxy.records()] == ["mine", "mine"]
+
+
+def test_agents_that_name_sessions_by_a_header_alone_continue_each_others_responses(way: Way) -> None:
+    way.say("Hello.")
+    client = way.proxy.client()
+    first = client.responses.create(model="weir", input="Hi", extra_headers={"x-weir-session": "main"})
+    second = client.responses.create(
+        model="weir", input="And?", previous_response_id=first.id, extra_headers={"x-weir-session": "helper"}
+    )
+    assert second.output_text == "Hello."
+    assert [record.session_id for record in way.proxy.records()] == ["main", "helper"]
 
 
 def test_what_is_no_part_of_a_whole_response_is_refused(way: Way) -> None:
