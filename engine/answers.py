@@ -7,6 +7,7 @@ the request meanwhile; finish_reason and weight_versions are on the last chunk o
 from __future__ import annotations
 
 import time
+from base64 import b64encode
 from typing import Any
 
 from weir.engine.request import Finish, Request
@@ -80,8 +81,10 @@ class Answer:
         }
 
     def _final_fields(self) -> dict[str, Any]:
+        routed = self._request.routed_experts
         return {
             "weight_versions": self._request.version_spans(),
+            **({} if routed is None else {"routed_experts": b64encode(routed.numpy().tobytes()).decode()}),
             "e2e_latency": time.monotonic() - self._started,
             "response_sent_to_client_ts": time.time(),
         }

@@ -158,6 +158,9 @@ class Batch:
         for request in leaving:
             row = self.running.index(request)
             self._keep(request, row)
+            if request.routed_start is not None:
+                end = request.num_tokens - 1
+                request.routed_experts = self._decoder.cache.routed(row, min(request.routed_start, end), end)
             last = self.running.pop()
             if last is not request:
                 self._decoder.cache.move(len(self.running), row, last.num_tokens)

@@ -33,6 +33,7 @@ class Limits:
     context_len: int
     eos_ids: frozenset[int]
     incremental: bool
+    routes: bool  # the model is a mixture of experts
 
 
 class Generate:
@@ -88,6 +89,7 @@ class Generate:
             stream=body.stream,
             return_logprob=body.return_logprob,
             logprob_start=_logprob_start(body, len(prompt)),
+            routed_start=_routed_start(body, len(prompt)) if limits.routes else None,
             num_top=min(body.top_logprobs_num or 0, limits.vocab_size) if body.return_logprob else 0,
             changed=news.set,
             matcher=self._grammars.begin(grammar, sampling.stop_ids),
@@ -140,6 +142,15 @@ def _logprob_start(body: GenerateBody, prompt_len: int) -> int | None:
     if not 0 <= start < prompt_len:
         raise BadRequest(f"logprob_start_len must be -1 or in [0, {prompt_len - 1}], got {start}.")
     return start
+
+
+def _routed_start(body: GenerateBody, prompt_len: int) -> int | None:
+    if not body.return_routed_experts:
+        return None
+    if not 0 <= body.routed_experts_start_len <= prompt_len:
+        start = body.routed_experts_start_len
+        raise BadRequest(f"routed_experts_start_len must be in [0, {prompt_len}], got {start}.")
+    return body.routed_experts_start_len
 
 
 async def _whole(request: Request, answer: Answer, news: asyncio.Event) -> Response:

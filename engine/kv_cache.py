@@ -3,17 +3,26 @@
 Invariant: rows 0..n-1 belong to the n running requests in their order; position p of a row holds the key and value
 of that request's token p. Entries beyond a row's length are stale but finite, and masked by the reader. The cache is
 neither paged nor shared between rows; beginnings of rows are copied. It grows by doubling, up to max_rows × max_length.
+Of a mixture it also holds the experts that each token went to, which are copied with the token's keys and values.
 """
 
 from __future__ import annotations
 
 import math
 import mmap
+from typing import NamedTuple
 
 import torch
 
 _FIRST_LENGTH = 256
 _FIRST_ROWS = 8
+
+
+class CachedTokens(NamedTuple):
+    """A copy of the first tokens of a row."""
+
+    keys_values: torch.Tensor  # (layers × 2, kv heads, length, head dim): keys, then values
+    experts: torch.Tensor  # (length, layers, chosen), as in the cache
 
 
 class SlotCache:
@@ -29,11 +38,14 @@ class SlotCache:
         max_length: int,
         dtype: torch.dtype,
         device: torch.device,
+        num_chosen: int = 0,
     ) -> None:
+        """`num_chosen`: how many experts a layer of a mixture chooses for a token."""
         self._shape = (num_kv_heads, head_dim)
         self._limits = (max_rows, max_length)
         self._kind = (dtype, device)
         self._num_layers = num_layers
+        self._num_chosen = num_chosen
         self._positions: torch.Tensor | None = None  # where decode writes; None: a prefill
         self._written: tuple[torch.Tensor, ...] = ()  # rows and positions that an extension writes, and their sources
         self._num_used = 0  # rows from here on were never written
@@ -56,13 +68,14 @@ class SlotCache:
         old_rows, old_length = self.capacity
         if rows <= old_rows and length <= old_length:
             return
-        old_keys, old_values, used = self._keys, self._values, self._num_used
+        old_keys, old_values, old_experts, used = self._keys, self._values, self._experts, self._num_used
         self._allocate(
             _grown(old_rows, rows, self._limits[0]),
             _grown(old_length, length, self._limits[1]),
         )
         for new, old in zip(self._keys + self._values, old_keys + old_values, strict=True):
             new[:used, :, :old_length] = old[:used]
+        self._experts[:used, :old_length] = old_experts[:used]
         self._num_used = used
 
     def begin_prefill(self, first_row: int) -> None:
@@ -116,21 +129,39 @@ class SlotCache:
         held[self._first_row + rows, :, positions] = new[rows, :, places]
         return held[self._first_row : self._first_row + new.shape[0], :, : self._length]
 
-    def copy_of(self, row: int, length: int) -> torch.Tensor:
-        """The first `length` tokens of a row, (layers × 2, kv heads, length, head dim): keys, then values."""
-        return torch.stack([held[row, :, :length] for held in self._keys + self._values])
+    def route(self, layer: int, chosen: torch.Tensor) -> None:
+        """Note the experts (n, t, chosen) that a layer chose for the tokens that `update` wrote."""
+        held = self._experts[:, :, layer]
+        if self._written:
+            rows, places, positions = self._written
+            held[self._first_row + rows, positions] = chosen[rows, places].to(held.dtype)
+        elif self._positions is None:
+            held[self._first_row : self._first_row + chosen.shape[0], : chosen.shape[1]] = chosen.to(held.dtype)
+        else:
+            held[self._rows, self._positions] = chosen[:, 0].to(held.dtype)
 
-    def paste(self, row: int, cached: torch.Tensor, length: int) -> None:
+    def routed(self, row: int, start: int, end: int) -> torch.Tensor:
+        """A copy of the experts of a row's tokens `start:end`, (tokens, layers, chosen) int32 in the host's memory."""
+        return self._experts[row, start:end].to("cpu", torch.int32, copy=True)
+
+    def copy_of(self, row: int, length: int) -> CachedTokens:
+        """The first `length` tokens of a row."""
+        keys_values = torch.stack([held[row, :, :length] for held in self._keys + self._values])
+        return CachedTokens(keys_values, self._experts[row, :length].clone())
+
+    def paste(self, row: int, cached: CachedTokens, length: int) -> None:
         """Write the first `length` tokens of what `copy_of` returned to a row."""
         self._used_until(row + 1)
-        for held, source in zip(self._keys + self._values, cached, strict=True):
+        for held, source in zip(self._keys + self._values, cached.keys_values, strict=True):
             held[row, :, :length] = source[:, :length]
+        self._experts[row, :length] = cached.experts[:length]
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` tokens of row `source` to row `target`."""
         self._used_until(target + 1)
         for held in self._keys + self._values:
             held[target, :, :length] = held[source, :, :length]
+        self._experts[target, :length] = self._experts[source, :length]
 
     def _used_until(self, rows: int) -> int:
         """Note that the first `rows` rows may hold something; returns their number."""
@@ -151,6 +182,8 @@ class SlotCache:
             return [_zeros(shape, dtype, device) for _ in range(self._num_layers)]
 
         self._keys, self._values = tensors(), tensors()
+        routed = (rows, length, self._num_layers, self._num_chosen)
+        self._experts = torch.zeros(routed, dtype=torch.int16, device=device)
         self._num_used = 0
         self._row_numbers = torch.arange(rows, device=device)
         self._first_row = 0

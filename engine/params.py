@@ -63,6 +63,8 @@ class GenerateBody(msgspec.Struct, frozen=True, kw_only=True):
     logprob_start_len: int | None = -1
     top_logprobs_num: int | None = 0
     token_ids_logprob: list[int] | None = None
+    return_routed_experts: bool = False
+    routed_experts_start_len: int = 0
     return_hidden_states: bool = False
     return_text_in_logprobs: bool = False
     input_embeds: Any = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
-import torch
+from weir.engine.kv_cache import CachedTokens
 
 _LEAST_TOKENS = 8192
 _USUAL_BYTES = 2 * 2**30
@@ -21,11 +21,11 @@ def usual_num_tokens(context_len: int, token_bytes: int) -> int:
 
 
 class KeptPrefixes:
-    """Sequences of tokens with their keys and values, (layers × 2, kv heads, tokens, head dim) each."""
+    """Sequences of tokens with what the cache holds of them."""
 
     def __init__(self, max_tokens: int) -> None:
         self._max_tokens = max_tokens
-        self._kept: OrderedDict[tuple[int, ...], torch.Tensor] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, ...], CachedTokens] = OrderedDict()
         self._num_tokens = 0
 
     @property
@@ -33,7 +33,7 @@ class KeptPrefixes:
         """The most tokens that are kept; 0: nothing is."""
         return self._max_tokens
 
-    def keep(self, tokens: Sequence[int], cached: torch.Tensor) -> None:
+    def keep(self, tokens: Sequence[int], cached: CachedTokens) -> None:
         """Keep a sequence in place of those that it continues; one that is too long alone is not kept."""
         key = tuple(tokens)
         if len(key) > self._max_tokens:
@@ -45,7 +45,7 @@ class KeptPrefixes:
         while self._num_tokens > self._max_tokens:
             self._drop(next(iter(self._kept)))
 
-    def longest(self, prompt: Sequence[int]) -> tuple[torch.Tensor | None, int]:
+    def longest(self, prompt: Sequence[int]) -> tuple[CachedTokens | None, int]:
         """The kept sequence with the longest common beginning, and its length; None and 0 where there is none."""
         found, length = longest_common(prompt, self._kept)
         if found is None:

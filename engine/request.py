@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from weir.engine.grammars import Matcher
 from weir.engine.params import Sampling
 
@@ -44,6 +46,7 @@ class Request:
     stream: bool
     return_logprob: bool
     logprob_start: int | None  # first prompt position whose logprob is wanted
+    routed_start: int | None = None  # first token whose experts are wanted
     num_top: int = 0  # how many of the likeliest tokens are wanted at each output position
     changed: Callable[[], None]
     matcher: Matcher | None = None  # where the output must keep to a grammar
@@ -53,6 +56,7 @@ class Request:
     top: list[Likeliest] = field(default_factory=list)  # at each output position, where wanted
     spans: list[tuple[str, int]] = field(default_factory=list)  # (version, first output position)
     input_logprobs: list[tuple[float | None, int, None]] | None = None
+    routed_experts: torch.Tensor | None = None  # (tokens, layers, chosen) int32, of all tokens but the last
     weight_version: str = ""
     finish: Finish | None = None
     num_retractions: int = 0

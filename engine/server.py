@@ -91,6 +91,7 @@ def build_app(model: Any, model_path: Path, config: EngineConfig) -> tuple[Engin
         context_len=context_len,
         eos_ids=eos_ids,
         incremental=config.incremental_streaming_output,
+        routes=decoder.num_chosen > 0,
     )
     updates = Updates(engine, model_path)
     control = Control(

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from weir.engine.errors import ModelError, WeightsRefused
 
-ARCHITECTURES = ("Qwen3ForCausalLM", "Qwen2ForCausalLM", "LlamaForCausalLM")
+ARCHITECTURES = ("Qwen3ForCausalLM", "Qwen2ForCausalLM", "LlamaForCausalLM", "Qwen3MoeForCausalLM")
 _INDEX = "model.safetensors.index.json"
 BLOCK = 128  # values on a side of a block of float8, as checkpoints of DeepSeek and Qwen have them
 SCALE = "_scale_inv"  # ends the name of the factors of a weight's blocks
@@ -36,20 +36,38 @@ def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> Any
     if any(kind != "full_attention" for kind in getattr(config, "layer_types", None) or ()):
         raise ModelError(f"{folder} has sliding-window layers; the embedded engine serves full attention only")
     how: dict[str, Any] = {"dtype": dtype, "attn_implementation": "sdpa"}
-    quantised = is_fp8(folder)
+    quantised, mixture = is_fp8(folder), hasattr(config, "num_experts")
     model: Any
     if quantised:
         del config.quantization_config  # else transformers would compute in float8, which a CPU cannot
+    if quantised or mixture:
         model = AutoModelForCausalLM.from_config(config, **how)  # type: ignore[no-untyped-call]
+        divide_experts(model)
     else:
         model = AutoModelForCausalLM.from_pretrained(str(folder), local_files_only=True, **how)
     try:
         weights = read_weights(folder, model)
     except WeightsRefused as error:
         raise ModelError(f"{folder} cannot be served: {error}") from error
-    if quantised:
+    if quantised or mixture:
         model.load_state_dict(weights, strict=False)  # tied ones lack
     return model.to(device).eval().requires_grad_(False)
+
+
+def divide_experts(model: Any) -> None:
+    """Give each expert matrices of its own, named as files name them; transformers holds those of a layer as one."""
+    for layer in model.model.layers:
+        mixture = layer.mlp
+        if not hasattr(mixture, "experts"):
+            continue
+        (num_experts, width), kind = mixture.gate.weight.shape, {"bias": False, "dtype": mixture.gate.weight.dtype}
+        inner = mixture.experts.intermediate_dim
+        shapes = {"gate_proj": (width, inner), "up_proj": (width, inner), "down_proj": (inner, width)}
+        mixture.experts = torch.nn.ModuleList(
+            torch.nn.ModuleDict({name: torch.nn.Linear(*shape, **kind) for name, shape in shapes.items()})
+            for _ in range(num_experts)
+        )
+        mixture.gate = torch.nn.Linear(width, num_experts, **kind)
 
 
 def model_version(folder: Path) -> str | None:

@@ -143,11 +143,12 @@ def _tokens(served: Served, parts: Parts) -> Assembled:
         sessions=parts.sessions,
         budgets=parts.budgets,
         sampling=config.sampling,
+        routed_experts=config.record_routed_experts,
         grammars=GrammarBackends(upstream.grammar_backends),
         settings=settings,
         metrics=parts.metrics,
     )
-    generation = Generation(upstream, dispatch, sampling_masks=config.sampling_masks, adapter_name=config.adapter_name)
+    generation = Generation(config, upstream, dispatch, parts.metrics)
     pipeline = TokensPipeline(
         Intake(config, parts.admission),
         parts.retries,
@@ -174,7 +175,8 @@ def _tokens(served: Served, parts: Parts) -> Assembled:
 def _relay(served: Served, parts: Parts) -> Assembled:
     """What agents send and get passes as it is. Raises `SetupError`."""
     config, certified = served.config, served.certified
-    for name in ("prompt_logprobs", "sampling_masks", "adapter_name", "drop_builtin_tools", "images"):
+    asked = ("prompt_logprobs", "sampling_masks", "record_routed_experts", "adapter_name")
+    for name in (*asked, "drop_builtin_tools", "images"):
         if getattr(config, name) not in (False, None, (), "refuse"):
             raise SetupError(
                 f"proxy.{name} needs capture level tokens, where the proxy asks the engine, not "

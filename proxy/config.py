@@ -209,6 +209,11 @@ class ProxyConfig(BaseModel):
         description="Calls name this LoRA adapter, which SGLang's engines serve beside their base once a version was "
         "published with publish.form = adapter; level tokens. Unset: calls name none.",
     )
+    record_routed_experts: bool = Field(
+        default=False,
+        description="Record the experts that each token went to, at level tokens, for trainer.routing_replay. SGLang "
+        "needs --enable-return-routed-experts. Calls then go past the router, which would drop the question.",
+    )
     sampling: SamplingConfig = Field(
         default=SamplingConfig(), description="Sampling that replaces what agents ask for, see [proxy.sampling]."
     )

@@ -52,6 +52,9 @@ class Metrics:
         self.lowered = labelled("weir_calls_lowered", "Calls below their route's certified level, by why.", "reason")
         self.look_ups = labelled("weir_look_ups", "Calls looked for in the store, by where they were.", "what", "found")
         self.sampling_overridden = counter("weir_sampling_overridden", "Calls with other sampling than was asked for.")
+        self.routed_experts_missing = counter(
+            "weir_routed_experts_missing", "Answers without the experts that were asked for."
+        )
         self.sessions_idle = counter("weir_sessions_idle", "Sessions that were finished because they were idle.")
         self.records_lost = counter("weir_records_lost", "Answers given although they could not be recorded.")
         self.hold_seconds = histogram("weir_hold_seconds", "Time that calls waited for their turn.", LONG_S)

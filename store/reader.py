@@ -6,7 +6,7 @@ are Unix time in microseconds. Errors are subclasses of `weir.store.errors.Store
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,14 +22,24 @@ from weir.store.parquet.columns import TOKEN_COLUMNS, call_tokens
 from weir.store.parquet.files import groups_of_sessions, read_groups
 from weir.store.parquet.prompts import list_slices, rebuild
 from weir.store.query.snapshot import Snapshot, take_snapshot
-from weir.store.records.call_record import CallRecord, CaptureLevel, Logprobs, TokenIds, VersionSpan, unpack_logprobs
-from weir.store.records.tree import CallTokens, link
+from weir.store.records.call_record import (
+    CallRecord,
+    CaptureLevel,
+    Experts,
+    Logprobs,
+    TokenIds,
+    VersionSpan,
+    unpack_experts,
+    unpack_logprobs,
+)
+from weir.store.records.tree import CallTokens, Link, link
 
 if TYPE_CHECKING:
     import duckdb
 
 _BODY_COLUMNS = ("output_logprobs", "spans", "finish", "answer", "request", "sampling", "level", "tokenizer")
 _OPTIONAL_COLUMNS = ("prompt_from", "prompt_logprobs", "sampling_logprobs")
+_ROUTED_COLUMNS = ("routed_from", "routed_choices", "routed_experts")
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -62,6 +72,8 @@ class StoredCall:
             output token, float32, shape (P,), NaN at the positions before the first one that was asked for; else None.
         sampling_logprobs: Where the engine gave them, of the output ids under the truncated distribution that they were
             drawn from (top_p, top_k, min_p; renormalised over the kept tokens), float32, shape (T,); else None.
+        routed_experts: Where they were asked for and recorded with this call and those it continues, the experts that
+            each token but the last went to, layer by layer, unsigned integers, shape (P + T - 1, layers × chosen).
     """
 
     call_id: str
@@ -84,6 +96,7 @@ class StoredCall:
     tools: list[dict[str, Any]] = field(default_factory=list)
     prompt_logprobs: Logprobs | None = None
     sampling_logprobs: Logprobs | None = None
+    routed_experts: Experts | None = None
 
 
 def connect(store: Path | str | StoreConfig, tokenizer: Path | str | None = None) -> duckdb.DuckDBPyConnection:
@@ -110,7 +123,7 @@ def connect(store: Path | str | StoreConfig, tokenizer: Path | str | None = None
 
 
 def load_calls(
-    config: StoreConfig, session_ids: Sequence[str], *, catalog: Catalog | None = None
+    config: StoreConfig, session_ids: Sequence[str], *, catalog: Catalog | None = None, routed_experts: bool = False
 ) -> dict[str, list[StoredCall]]:
     """Load all calls of some sessions, with whole prompts.
 
@@ -120,6 +133,7 @@ def load_calls(
         config: Settings of the store; `StoreConfig(root="weir-data")` for a folder.
         session_ids: The sessions to load.
         catalog: An open catalog of the store to use; by default one is opened and closed.
+        routed_experts: Also load the experts of a mixture's tokens, which may be many times the rest.
 
     Returns:
         The calls of each given session, sorted by start; an empty list for a session without calls.
@@ -132,13 +146,17 @@ def load_calls(
     """
     snapshot = take_snapshot(config, catalog=catalog, sessions=session_ids)
     try:
-        return calls_in(snapshot, session_ids)
+        return calls_in(snapshot, session_ids, routed_experts=routed_experts)
     finally:
         snapshot.pin.release()
 
 
 def calls_in(
-    snapshot: Snapshot, session_ids: Sequence[str], unversioned: dict[str, VersionUnknown] | None = None
+    snapshot: Snapshot,
+    session_ids: Sequence[str],
+    unversioned: dict[str, VersionUnknown] | None = None,
+    *,
+    routed_experts: bool = False,
 ) -> dict[str, list[StoredCall]]:
     """Load all calls of some sessions from a snapshot that the caller holds; otherwise as `load_calls`.
 
@@ -148,21 +166,23 @@ def calls_in(
     wanted = set(session_ids)
     groups = groups_of_sessions(snapshot.paths, session_ids)
     groups |= {record.group_id for record in snapshot.hot if record.session_id in wanted}
-    table = read_groups(snapshot.paths, sorted(groups), (*TOKEN_COLUMNS, *_BODY_COLUMNS, *_OPTIONAL_COLUMNS))
-    bodies = _stored_bodies(table)
+    optional = (*_OPTIONAL_COLUMNS, *(_ROUTED_COLUMNS if routed_experts else ()))
+    table = read_groups(snapshot.paths, sorted(groups), (*TOKEN_COLUMNS, *_BODY_COLUMNS, *optional))
+    bodies = _stored_bodies(table, optional)
     for record in snapshot.hot:
         if record.group_id in groups:
-            bodies.setdefault(record.call_id, _hot_body(record))
+            bodies.setdefault(record.call_id, _hot_body(record, with_experts=routed_experts))
     found: dict[str, list[StoredCall]] = {session_id: [] for session_id in session_ids}
     for group_id in sorted(groups):
-        members = [body for body in bodies.values() if body.group_id == group_id]
-        places = link([body.tokens for body in members])
-        for body in members:
+        members = {call_id: body for call_id, body in bodies.items() if body.group_id == group_id}
+        places = link([body.tokens for body in members.values()])
+        for body in members.values():
             session_id = body.tokens.session_id
             if session_id not in wanted:
                 continue
             try:
-                found[session_id].append(_stored_call(body, places[body.tokens.call_id].parent_call))
+                experts = _whole_experts(body, members, places) if routed_experts else None
+                found[session_id].append(_stored_call(body, places[body.tokens.call_id].parent_call, experts))
             except VersionUnknown as unknown:
                 if unversioned is None:
                     raise
@@ -191,11 +211,15 @@ class _Body:
     prompt_from: int | None
     prompt_logprobs: Logprobs
     sampling_logprobs: Logprobs
+    routed_from: int | None = None
+    experts: Experts | None = None  # from there to the last token but one
 
 
-def _hot_body(record: CallRecord) -> _Body:
+def _hot_body(record: CallRecord, *, with_experts: bool) -> _Body:
+    tokens = call_tokens(record)
+    routed_from = record.routed_from if with_experts else None
     return _Body(
-        tokens=call_tokens(record),
+        tokens=tokens,
         group_id=record.group_id,
         logprobs=unpack_logprobs(record.output_logprobs),
         spans=record.spans,
@@ -208,12 +232,20 @@ def _hot_body(record: CallRecord) -> _Body:
         prompt_from=record.prompt_from,
         prompt_logprobs=unpack_logprobs(record.prompt_logprobs),
         sampling_logprobs=unpack_logprobs(record.sampling_logprobs),
+        routed_from=routed_from,
+        experts=_experts(tokens, routed_from, record.routed_choices, record.routed_experts),
     )
 
 
-def _stored_bodies(table: pa.Table) -> dict[str, _Body]:
+def _experts(tokens: CallTokens, start: int | None, num_choices: int | None, packed: bytes | None) -> Experts | None:
+    if start is None or num_choices is None or packed is None:
+        return None
+    return unpack_experts(packed, len(tokens.sequence) - 1 - start, num_choices)
+
+
+def _stored_bodies(table: pa.Table, optional: Sequence[str]) -> dict[str, _Body]:
     logprobs = list_slices(table["output_logprobs"])
-    names = ["group_id", "spans", "finish", "answer", "request", "sampling", "level", "tokenizer", *_OPTIONAL_COLUMNS]
+    names = ["group_id", "spans", "finish", "answer", "request", "sampling", "level", "tokenizer", *optional]
     rows = table.select(names).to_pylist()
     return {
         tokens.call_id: _Body(
@@ -230,12 +262,35 @@ def _stored_bodies(table: pa.Table) -> dict[str, _Body]:
             prompt_from=row["prompt_from"],
             prompt_logprobs=np.asarray(row["prompt_logprobs"] or (), np.float32),
             sampling_logprobs=np.asarray(row["sampling_logprobs"] or (), np.float32),
+            routed_from=row.get("routed_from"),
+            experts=_experts(tokens, *(row.get(name) for name in _ROUTED_COLUMNS)),
         )
         for i, (tokens, row) in enumerate(zip(rebuild(table), rows, strict=True))
     }
 
 
-def _stored_call(body: _Body, parent_call: str | None) -> StoredCall:
+def _whole_experts(body: _Body, members: Mapping[str, _Body], places: Mapping[str, Link]) -> Experts | None:
+    """The experts of all tokens of a call but the last: its own, and before them those of the calls it continues.
+
+    None where some are not recorded.
+    """
+    if body.experts is None or body.routed_from is None:
+        return None
+    pieces, missing = [body.experts], body.routed_from
+    parent = places[body.tokens.call_id].parent_call
+    while missing > 0 and parent is not None:
+        before = members[parent]
+        if before.experts is not None and before.routed_from is not None and before.routed_from < missing:
+            piece = before.experts[: missing - before.routed_from]
+            if len(piece) < missing - before.routed_from or piece.shape[1] != body.experts.shape[1]:
+                return None
+            pieces.insert(0, piece)
+            missing = before.routed_from
+        parent = places[parent].parent_call
+    return np.concatenate(pieces) if missing == 0 else None
+
+
+def _stored_call(body: _Body, parent_call: str | None, experts: Experts | None) -> StoredCall:
     tokens = body.tokens
     return StoredCall(
         call_id=tokens.call_id,
@@ -258,6 +313,7 @@ def _stored_call(body: _Body, parent_call: str | None) -> StoredCall:
         tokenizer=body.tokenizer,
         prompt_logprobs=_prompt_logprobs(body),
         sampling_logprobs=body.sampling_logprobs if len(body.sampling_logprobs) else None,
+        routed_experts=experts,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -14,6 +15,17 @@ def reference_logits(folder: Path, prompt: list[int], output: list[int]) -> torc
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     with torch.inference_mode():
         return model(torch.tensor([prompt + output])).logits[0, len(prompt) - 1 : -1]
+
+
+def reference_routes(folder: Path, ids: list[int]) -> np.ndarray:
+    """What transformers' routers choose for all tokens but the last, (tokens, layers, chosen)."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    found: list[torch.Tensor] = []
+    for layer in model.model.layers:
+        layer.mlp.gate.register_forward_hook(lambda _, __, output: found.append(output[2]))
+    with torch.inference_mode():
+        model(torch.tensor([ids[:-1]]))
+    return torch.stack(found, 1).numpy()
 
 
 def chosen(logits: torch.Tensor, output: list[int]) -> torch.Tensor:

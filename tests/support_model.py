@@ -21,9 +21,11 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
 )
 
-Family = Literal["qwen3", "qwen2", "llama"]
+Family = Literal["qwen3", "qwen2", "llama", "qwen3_moe"]
 
 CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 # Qwen3 adds these as ordinary tokens: skip_special_tokens keeps them in the text.
@@ -170,6 +172,10 @@ def make_tiny_model(
             model = Qwen3ForCausalLM(Qwen3Config(**shape, head_dim=hidden_size // 4))
         elif family == "qwen2":
             model = Qwen2ForCausalLM(Qwen2Config(**shape))
+        elif family == "qwen3_moe":
+            experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": hidden_size // 2}
+            heads = {"head_dim": hidden_size // 4, "norm_topk_prob": True}
+            model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**shape, **experts, **heads))
         else:
             model = LlamaForCausalLM(LlamaConfig(**shape, head_dim=hidden_size // 4))
     model.save_pretrained(folder)

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from weir.proxy.engines.routed_experts import RoutedExperts
 from weir.proxy.engines.version_labels import version_label
 from weir.store.records.call_record import VersionSpan
 
@@ -50,6 +51,7 @@ class Meta(msgspec.Struct, frozen=True):
     input_token_logprobs: list[tuple[float | None, int, Any]] | None = None
     output_token_sampling_logprobs: list[float | None] | None = None
     output_top_logprobs: list[list[tuple[float, int, Any]] | None] | None = None
+    routed_experts: str | None = None
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -87,7 +89,7 @@ class Capture:
 
     __slots__ = (
         *("_assumed", "_piece_start", "_versions", "cached_tokens", "finish", "ids", "logprobs", "prompt"),
-        *("num_top", "rids", "sampling_logprobs", "top"),
+        *("num_top", "rids", "routed", "sampling_logprobs", "top"),
     )
 
     def __init__(self, assumed_version: int | None = None, num_top: int = 0) -> None:
@@ -101,6 +103,7 @@ class Capture:
         self.sampling_logprobs: list[float] | None = []  # after truncation; None where a token came without
         self.num_top = num_top
         self.top: list[list[tuple[int, float]]] = []  # token ids with their logprobs, likeliest first
+        self.routed: RoutedExperts | None = None  # takes the experts, where they are wanted
         self.rids: list[str] = []
         self.finish: Finish | None = None
         self.prompt: PromptLogprobs | None = None
@@ -112,6 +115,8 @@ class Capture:
         """Forget what was captured: the next piece is the whole answer anew."""
         self.ids, self.logprobs, self.sampling_logprobs, self.rids = [], [], [], []
         self._versions, self.top = [], []
+        if self.routed is not None:
+            self.routed = self.routed.anew()
 
     def begin_piece(self, rid: str) -> None:
         """Start a piece: the call is sent (again), with everything captured so far as part of its prompt."""
@@ -140,6 +145,8 @@ class Capture:
             self.prompt = PromptLogprobs.of(meta.input_token_logprobs)
         if meta.finish_reason is not None:
             self.finish = meta.finish_reason
+            if self.routed is not None:
+                self.routed.add(meta.routed_experts, len(self.ids))
         if len(self.rids) == 1:
             self.cached_tokens = meta.cached_tokens
         return num_new

@@ -18,7 +18,14 @@ from weir.proxy.recording.call import CallInProgress
 from weir.proxy.rendering.forced_output import GRAMMARS
 from weir.proxy.stitching.continuation import Prompt
 from weir.store.clock import now_us
-from weir.store.records.call_record import CallRecord, CaptureLevel, FinishReason, pack_ids, pack_logprobs
+from weir.store.records.call_record import (
+    CallRecord,
+    CaptureLevel,
+    FinishReason,
+    pack_experts,
+    pack_ids,
+    pack_logprobs,
+)
 
 _GREEDY_BELOW = 1e-6  # temperature, as SGLang reads it
 _MASKED_TOP_K = 1024  # a quarter of SGLang's --sampling-mask-max-tokens, above which it aborts a request: room for ties
@@ -69,8 +76,8 @@ class Call(CallInProgress):
 
     @property
     def needs_engine(self) -> bool:
-        """Whether it must not pass a router: sglang-router (0.3.2) takes `logit_bias` out of what it forwards."""
-        return "logit_bias" in self.sampling.extra
+        """Whether it must not pass a router: sglang-router (0.3.2) takes these fields out of what it forwards."""
+        return "logit_bias" in self.sampling.extra or self.capture.routed is not None
 
     @property
     def may_be_cut(self) -> bool:
@@ -127,6 +134,14 @@ def _top_logprobs(call: Call) -> dict[str, Any]:
     if not entries:
         return {}
     return {"top_ids": pack_ids([n for n, _ in entries]), "top_logprobs": pack_logprobs([lp for _, lp in entries])}
+
+
+def _routed_experts(call: Call) -> dict[str, Any]:
+    routed = call.capture.routed
+    rows = None if routed is None else routed.of(len(call.capture.ids))
+    if routed is None or rows is None:
+        return {}
+    return {"routed_from": routed.start, "routed_choices": rows.shape[1], "routed_experts": pack_experts(rows)}
 
 
 def _requested_sampling(call: Call) -> dict[str, object]:
@@ -190,6 +205,7 @@ def record_of(
         **_prompt_logprobs(call),
         **_sampling_logprobs(call),
         **_top_logprobs(call),
+        **_routed_experts(call),
         ignored_fields=request.ignored_fields,
         agent_ids=call.agent_ids,
         user_agent=call.user_agent,

@@ -14,10 +14,13 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
+from weir.proxy.config import ProxyConfig
 from weir.proxy.conversation.call_request import ToolUse
-from weir.proxy.engines.capture import Finish, MalformedChunk
+from weir.proxy.engines.capture import Capture, Finish, MalformedChunk
 from weir.proxy.engines.client import Upstream
+from weir.proxy.engines.routed_experts import RoutedExperts
 from weir.proxy.errors import BadRequest, UpstreamFailed, UpstreamLost, UpstreamNotTaken, UpstreamRejected
+from weir.proxy.metrics import Metrics
 from weir.proxy.pipeline.dispatch import Dispatch
 from weir.proxy.serving.call import Call, sampling_params, wants_mask
 from weir.proxy.sessions.budgets import within
@@ -32,20 +35,13 @@ logger = logging.getLogger("weir.proxy.serving.generate")
 class Generation:
     """Generates answers through one router."""
 
-    def __init__(
-        self,
-        upstream: Upstream,
-        dispatch: Dispatch,
-        *,
-        sampling_masks: bool = False,
-        adapter_name: str | None = None,
-    ) -> None:
-        """`adapter_name`: the LoRA adapter that every call names."""
+    def __init__(self, config: ProxyConfig, upstream: Upstream, dispatch: Dispatch, metrics: Metrics) -> None:
         self._upstream = upstream
-        self._adapter = {} if adapter_name is None else {"lora_path": adapter_name}
+        self._adapter = {} if config.adapter_name is None else {"lora_path": config.adapter_name}  # that calls name
         self._dispatch = dispatch
-        self._sampling_masks = sampling_masks
-        self._said_no_mask = False
+        self._metrics = metrics
+        self._sampling_masks = config.sampling_masks
+        self._said_no_mask = self._said_no_experts = False
 
     def run(self, call: Call) -> AsyncGenerator[int, None]:
         """The pieces of `_run`, as far as the budget of the call's session allows."""
@@ -95,6 +91,8 @@ class Generation:
         masked = self._sampling_masks and wants_mask(call)
         if masked:
             options["return_sampling_mask"] = True
+        if capture.routed is not None:
+            options |= {"return_routed_experts": True, "routed_experts_start_len": capture.routed.end}
         body = [_encode(options)[:-1], b',"input_ids":[', *call.sent_ids.json(capture.ids), b"]}"]
         asked_for_prompt = call.logprob_start >= 0
         capture.begin_piece(rid)
@@ -112,6 +110,8 @@ class Generation:
                         yield num_new
             if masked:
                 self._check_mask(call)
+            if capture.routed is not None and not _was_cut(call):
+                self._check_experts(capture, capture.routed)
         except (UpstreamRejected, UpstreamLost) as error:
             if self._adapter and "LoRA adapter" in str(error):  # of an engine that has just started, or never got one
                 name = self._adapter["lora_path"]
@@ -130,6 +130,20 @@ class Generation:
                 "proxy.sampling_masks: answers come without output_token_sampling_logprobs, so rounds compute which "
                 "tokens were kept: the router drops return_sampling_mask (sglang-router does, smg does not), or the "
                 "engine does not know it"
+            )
+
+    def _check_experts(self, capture: Capture, routed: RoutedExperts) -> None:
+        """Count an answer without the experts that were asked for, and say so once."""
+        if routed.of(len(capture.ids)) is not None:
+            return
+        self._metrics.routed_experts_missing.inc()
+        if not self._said_no_experts:
+            self._said_no_experts = True
+            logger.warning(
+                "proxy.record_routed_experts: an answer came without the experts that its tokens went to (%s), so no "
+                "round can replay them: start SGLang with --enable-return-routed-experts, and serve a mixture of "
+                "experts; weir_routed_experts_missing_total counts such answers",
+                routed.why or "none were asked for",
             )
 
 

@@ -18,6 +18,7 @@ from weir.proxy.engines.capture import Capture
 from weir.proxy.engines.context_length import ContextLength
 from weir.proxy.engines.engine_settings import EngineSettings
 from weir.proxy.engines.grammar_backends import LLGUIDANCE, NONE, GrammarBackends
+from weir.proxy.engines.routed_experts import RoutedExperts
 from weir.proxy.errors import BadRequest, ContextTooLong
 from weir.proxy.metrics import Metrics
 from weir.proxy.rendering.forced_output import GRAMMARS, EngineGrammars, Steering, asks_for_grammar, steered
@@ -28,9 +29,20 @@ from weir.proxy.sessions.budgets import Budgets
 from weir.proxy.sessions.session_book import SessionBook
 from weir.proxy.stitching.continuation import Prompt, Stitching
 from weir.proxy.stitching.raw_prompts import RawPrompts
+from weir.store.records.call_record import Stitch
 from weir.store.records.ids import new_id
 
 _NORMALISED_SHORTER = 4  # how many characters a tokenizer's Unicode normalisation may make one of
+
+
+def _routed_from(prompt: Prompt) -> int:
+    """The first token whose experts are wanted: those before are recorded with the call that the prompt continues.
+
+    The last token of that call was in no forward pass of it.
+    """
+    known = prompt.known
+    follows = known is not None and known.routed and prompt.stitch is Stitch.BRIDGED and prompt.said is None
+    return known.said.num_ids - 1 if known is not None and follows else 0
 
 
 def _kept_to(sampling: Sampling, grammar: dict[str, Any]) -> Sampling:
@@ -64,6 +76,7 @@ class Opening:
         sessions: SessionBook,
         budgets: Budgets,
         sampling: SamplingConfig,
+        routed_experts: bool,
         grammars: GrammarBackends,
         settings: EngineSettings,
         metrics: Metrics,
@@ -76,6 +89,7 @@ class Opening:
         self._sessions = sessions
         self._budgets = budgets
         self._sampling = sampling
+        self._routed_experts = routed_experts
         self._overrides = bool(sampling)  # asked once, because asking walks the settings
         self._grammars = grammars
         self._settings = settings
@@ -123,6 +137,8 @@ class Opening:
                 prompt_from=arrived.prompt_from,
                 engine_settings=self._settings.json,
             )
+            if self._routed_experts:
+                call.capture.routed = RoutedExperts(_routed_from(call.prompt), len(call.sent_ids))
             calls.append(call)
         return calls
 

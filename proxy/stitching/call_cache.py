@@ -36,6 +36,7 @@ class KnownCall(msgspec.Struct, frozen=True, kw_only=True):
     num_messages: int  # of its request
     asked: IdRun  # its prompt; a run for each turn, but for what was read from the store
     said: IdRun  # its output, behind the prompt
+    routed: bool = False  # whether the experts of its tokens are recorded
 
     @property
     def prompt(self) -> bytes:
@@ -85,6 +86,7 @@ def known_call(call: CallRecord | CallSketch, ids: PromptIds | None = None) -> K
         digest=call.digest,
         num_messages=call.num_messages,
         asked=asked,
+        routed=call.routed_from is not None,
         said=IdRun.unpacked(output, asked) if ids is not None else IdRun(asked, output, None),
     )
 

@@ -36,6 +36,7 @@ class CallSketch:
     num_messages: int
     forced: int
     request_id: str | None
+    routed_from: int | None
     request_hash: bytes
 
 
@@ -52,6 +53,7 @@ class _Frame(msgspec.Struct):
     num_messages: int = 0
     forced: int = 0
     request_id: str | None = None
+    routed_from: int | None = None
 
 
 def request_hash(dialect: str, body: bytes | memoryview) -> bytes:

@@ -90,6 +90,9 @@ SCHEMA = pa.schema(
         ("top_ids", pa.list_(pa.int32())),
         ("top_logprobs", pa.list_(pa.float32())),
         ("engine_settings", pa.string()),
+        ("routed_from", pa.int32()),
+        ("routed_choices", pa.int32()),
+        ("routed_experts", pa.large_binary()),
     ]
 )
 # Columns that a schema version added: older files lack them, and calls recorded before have NULL.
@@ -104,6 +107,7 @@ ADDED_COLUMNS = {
     6: ("ignored_fields",),
     7: ("top_ids", "top_logprobs"),
     8: ("engine_settings",),
+    9: ("routed_from", "routed_choices", "routed_experts"),
 }
 _RECORD_FIELDS = (
     *("call_id", "session_id", "group_id", "session_source", "dialect", "level", "model", "stream"),
@@ -146,7 +150,8 @@ def call_table(records: Sequence[CallRecord], places: Mapping[str, Link], end_ha
     for name in ("finish_matched", "sampling", "agent_ids", "asked_sampling"):
         columns[name] = [_json(value) for value in columns[name]]
     columns["schema_version"] = columns["schema"]
-    columns["digest"] = [digest or None for digest in columns["digest"]]
+    for name in ("digest", "routed_experts"):
+        columns[name] = [value or None for value in columns[name]]
     for schema, names in ADDED_COLUMNS.items():
         if any(of < schema for of in columns["schema"]):  # records of older schema versions have NULL here
             columns |= {name: _since(schema, columns["schema"], columns[name]) for name in names}

@@ -142,7 +142,7 @@ FROM asked JOIN asked_calls USING (leaf_call) GROUP BY leaf_call
 
 _DETAILS = (
     *("session_source", "dialect", "level", "model", "stream", "started_us", "first_token_us", "finished_us"),
-    *("held_us", "sampling", "agent_ids", "user_agent"),
+    *("held_us", "sampling", "agent_ids", "user_agent", "routed_from", "routed_choices", "routed_experts"),
 )
 _PARTS = f"""
 SELECT t.nth, b.call_id, c.session_id, b.start, b.output_start, b."end", b.target, c.spans, c.finish, c.request,

@@ -15,12 +15,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 ASSUMED = "assumed:"  # before a version that no engine reported: proxy.assumed_version names it
 
 TokenIds = npt.NDArray[np.int32]
 Logprobs = npt.NDArray[np.float32]
+Experts = npt.NDArray[np.unsignedinteger[Any]]
 
 
 class CaptureLevel(enum.StrEnum):
@@ -150,6 +151,11 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     # Since schema version 8.
     engine_settings: str = ""  # JSON: the settings of the engines that could take it, those that differ; "": not known
 
+    # Since schema version 9, of a mixture of experts.
+    routed_from: int | None = None  # first position of `routed_experts`; None: not known
+    routed_choices: int | None = None  # of each token: layers × experts that a layer chooses
+    routed_experts: bytes = b""  # of all tokens from there to the last but one; `pack_experts`
+
     def __post_init__(self) -> None:
         num_tokens, rest = divmod(len(self.output_ids), 4)
         if rest or len(self.prompt_ids) % 4:
@@ -169,6 +175,14 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
                 f"call {self.call_id}: {num_tokens} output ids but {len(self.top_ids) / 4:g} likeliest ids and "
                 f"{len(self.top_logprobs) / 4:g} logprobs of them"
             )
+        if self.routed_from is not None:
+            num_routed = len(self.prompt_ids) // 4 + num_tokens - 1 - self.routed_from
+            one_byte = num_routed * (self.routed_choices or 0)
+            if one_byte <= 0 or len(self.routed_experts) not in (one_byte, 2 * one_byte):
+                raise ValueError(
+                    f"call {self.call_id}: {len(self.routed_experts)} bytes of experts, of {self.routed_choices} "
+                    f"choices for each of {num_routed} tokens"
+                )
         if self.level is CaptureLevel.TOKENS:
             if len(self.output_logprobs) != 4 * num_tokens:
                 raise ValueError(
@@ -206,6 +220,18 @@ def pack_logprobs(logprobs: list[float] | Logprobs) -> bytes:
 def unpack_logprobs(packed: bytes) -> Logprobs:
     """The inverse of `pack_logprobs`; shape (T,), read-only."""
     return np.frombuffer(packed, dtype="<f4")
+
+
+def pack_experts(choices: npt.NDArray[np.integer[Any]]) -> bytes:
+    """Experts, (tokens, choices), in one byte each, or two little-endian ones where one is above 255."""
+    wide = choices.size > 0 and choices.max() > 255
+    return choices.astype("<u2" if wide else "u1").tobytes()
+
+
+def unpack_experts(packed: bytes, num_tokens: int, num_choices: int) -> Experts:
+    """The inverse of `pack_experts`; shape (num_tokens, num_choices), read-only."""
+    narrow = len(packed) == num_tokens * num_choices
+    return np.frombuffer(packed, "u1" if narrow else "<u2").reshape(num_tokens, num_choices)
 
 
 encode_record = msgspec.msgpack.Encoder().encode

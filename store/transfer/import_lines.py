@@ -48,6 +48,9 @@ class LineDetails(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit
     agent_ids: dict[str, str] = {}
     user_agent: str | None = None
     forced: Count = 0
+    routed_from: Count | None = None
+    routed_choices: Count | None = None
+    routed_experts: bytes = b""  # in base64
     spans: list[tuple[Count, Count, str]] | None = None  # None: by completion_versions
 
 

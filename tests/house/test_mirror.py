@@ -25,6 +25,7 @@ FIXTURES = {
     "version_5",
     "version_6",
     "version_7",
+    "version_8",
     "golden",
     "fake_nvml",
     "__pycache__",

@@ -1,4 +1,4 @@
-"""Stores that were written at schema versions 3 to 7 can be read whole; what later versions added is absent.
+"""Stores that were written at schema versions 3 to 8 can be read whole; what later versions added is absent.
 
 Each `version_N/` holds two compacted calls of one session and the next two in its log. Versions 1 and 2 have files of
 their own, because their stores hold more.
@@ -21,6 +21,7 @@ from weir.store.reader import connect, load_calls
 CALLS = ["call_0", "call_1", "call_2", "call_3"]
 TOP = ["top_ids", "top_logprobs"]
 ENGINE = "engine_settings"
+ROUTED = ["routed_from", "routed_choices", "routed_experts"]
 # Columns that the version has, with their value in every call; columns that it lacks; fields of the record `call_1`.
 VERSIONS: dict[int, tuple[dict[str, Any], list[str], dict[str, Any]]] = {
     3: (
@@ -45,8 +46,13 @@ VERSIONS: dict[int, tuple[dict[str, Any], list[str], dict[str, Any]]] = {
     ),
     7: (
         {"top_ids": [10, 20], "top_logprobs": [-0.5, -1.0], "ignored_fields": ["reasoning.summary"]},
-        [ENGINE, "engine_digest"],
+        [ENGINE, "engine_digest", *ROUTED],
         {"engine_settings": ""},
+    ),
+    8: (
+        {"engine_settings->>'$[0].dtype'": "float32", "top_ids": [10, 20]},
+        ROUTED,
+        {"routed_from": None, "routed_choices": None, "routed_experts": b""},
     ),
 }
 NEW_VIEWS = ("refusals", "lost_calls", "actions")

@@ -21,7 +21,7 @@ from weir.ui.errors import NotFound
 
 _CALL = """
 SELECT * EXCLUDE (output_ids, output_logprobs, sampling_logprobs, top_ids, top_logprobs, prompt_logprobs, spans,
-        started_us, first_token_us, finished_us, request, answer, sampling,
+        routed_experts, started_us, first_token_us, finished_us, request, answer, sampling,
         asked_sampling, agent_ids, tool_calls, finish_matched),
     CAST(request AS VARCHAR) AS request, CAST(answer AS VARCHAR) AS answer, CAST(sampling AS VARCHAR) AS sampling,
     CAST(asked_sampling AS VARCHAR) AS asked_sampling, CAST(agent_ids AS VARCHAR) AS agent_ids,

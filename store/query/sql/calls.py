@@ -42,6 +42,7 @@ SELECT
     user_agent, engine_rids,
     CAST(nullif(engine_settings, '') AS JSON) AS engine_settings,
     md5(nullif(engine_settings, '')) AS engine_digest,
+    routed_from, routed_choices, routed_experts,
     error,
     request_id, coalesce(choice, 0) AS choice,
     cached_tokens, num_messages, retry_count, coalesce(forced, 0) AS forced_tokens,

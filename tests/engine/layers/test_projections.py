@@ -12,7 +12,7 @@ from support_logits import chosen, reference_logits
 from support_model import make_tiny_model
 from support_servers import EngineFactory
 
-from weir.engine.decoder import Halved, Projection
+from weir.engine.layers.projections import Halved, Projection
 
 pytestmark = pytest.mark.skipif(
     "fbgemm" not in torch.backends.quantized.supported_engines, reason="this build of torch lacks FBGEMM"
