@@ -55,6 +55,7 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.adds = False  # whether it adds at places, or reduces otherwise what meets at one
         self.stores = False  # whether it stores at places
         self.matches = False  # whether it asks which values are equal to others
+        self.compares_tensors = False  # whether values are compared with others, not with numbers
         self.product_size = 0  # elements of the largest product of matrices, or convolution
         self._computed: set[int] = set()  # addresses of storages
         self._num_decisions = 0
@@ -71,6 +72,7 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if _is_float(given):
             if name in _COMPARISONS:
                 self._note(result.bool())
+                self.compares_tensors = self.compares_tensors or any(map(_is_float, args[1:]))
                 self._ask(args)
             elif name in _BOUNDS:
                 self._note(result != given)

@@ -15,7 +15,7 @@ from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.input_draws import redrawn
 from weir.kernel_eval.tasks.input_variants import Draw
 from weir.kernel_eval.tasks.integer_use import IntegerUse
-from weir.kernel_eval.tasks.task_source import decides, harder_than_mixed
+from weir.kernel_eval.tasks.task_source import decides, harder_than_mixed, sorts_stably, takes_the_other
 
 
 class Found(NamedTuple):
@@ -29,8 +29,9 @@ class Found(NamedTuple):
     rounding may change · matches: it asks which values are equal to others (`x == x.max()`) · compared: integers, by
     number, that have no place beyond their own range · bounds: what is beside the numbers that an order asks for, by
     integer · shifts: integers that say how far something is shifted, and the width of that · hides_products: its answer
-    has fewer elements than a product of it · by_value: all of it works value by value · weights: parameters of which
-    inputs get rows, where products are hidden.
+    has fewer elements than a product of it · by_value: all of it works value by value · stable: a sort keeps the order
+    of equal values · lone_nans: it takes the other value where one is NaN · weights: parameters of which inputs get
+    rows, where products are hidden.
     """
 
     scales: tuple[float, ...] = ()
@@ -50,6 +51,8 @@ class Found(NamedTuple):
     shifts: Mapping[int, int] = {}
     hides_products: bool = False
     by_value: bool = False
+    stable: bool = False
+    lone_nans: bool = False
     weights: tuple[torch.Tensor, ...] = ()
 
 
@@ -92,10 +95,12 @@ def find(
         watched.adds and not watched.stores,
         decides(source),
         watched.chooses,
-        matches=watched.matches,
+        matches=watched.matches or (ties and watched.compares_tensors),
         compared=use.compared(outputs),
         bounds={number: tuple(sorted(asked)) for number, asked in use.bounds.items()},
         shifts=use.shifts,
+        stable=sorts_stably(source),
+        lone_nans=takes_the_other(source),
         hides_products=watched.product_size > answered,
     )
 

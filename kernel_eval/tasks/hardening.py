@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -28,6 +28,7 @@ from weir.kernel_eval.tasks.draws.integer_draws import (
     above_zero,
     asked_for,
     even,
+    left_out,
     lone,
     reordered,
     shift_counts,
@@ -35,6 +36,7 @@ from weir.kernel_eval.tasks.draws.integer_draws import (
     without_zeros,
 )
 from weir.kernel_eval.tasks.draws.places import holding, some
+from weir.kernel_eval.tasks.draws.together import are_alike, with_far_squares, with_far_sums, with_lone_nans
 from weir.kernel_eval.tasks.extremes import (
     aligned,
     with_far_extremes,
@@ -63,6 +65,9 @@ _OF_ALL = frozenset({Draw.EDGES, Draw.POINTS, Draw.BEYOND, Draw.SPECIAL, Draw.NA
 _TWICE, _FAR_LARGER = 2.0, 8.0  # times the largest value of an answer, beside which others are seen still
 _FARTHER = 150.0  # beyond other values: an exponential overflows
 _MOST_COMPARED = 4  # inputs, each with each other
+_ABOVE_ZERO = 0.05  # or more, and less than a half more, where a number is zero
+_FAR_VALUE, _LESS, _LEAST = 1e5, 0.75, 1e-30  # beyond usual draws; so many times a value; a number that is not zero
+_WIDE = 1e30  # what half precision does not hold
 _ENDS = ((0, -1), (0,), (-1,))  # of rows of one value: the least, the largest, or both
 
 
@@ -116,6 +121,7 @@ def steps(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
         _of_few_values(inputs),
         _of_integers(inputs, found),
         _of_pairs(inputs, found),
+        _of_several(inputs, found),
     ):
         yield [step._replace(sensitive=step.sensitive or (found.whole and not step.exact)) for step in choices]
 
@@ -125,7 +131,7 @@ def _of_constants(inputs: list[Any]) -> Iterator[list[Step]]:
         if is_constant(tensor):
             yield [Step((f"constant {name}", at), changing(at, change)) for name, change in replacements(tensor)]
     if any(isinstance(value, float) for value in inputs):
-        yield [Step(("numbers", 0), _other_numbers)]
+        yield [Step(("numbers", 0), _other_numbers), Step(("numbers but zeros", 0), _other_but_zeros)]
     most_dimensions = max((tensor.dim() for tensor in each_tensor(inputs)), default=0)
     for at, value in enumerate(inputs):
         if type(value) is int and value > most_dimensions:  # a smaller one may name a dimension
@@ -143,7 +149,7 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
         if found.ties and not found.by_value:
             yield from _of_extremes(inputs, at, found, across=False)
         if found.ties:  # which may be of no account, if values are chosen and not positions
-            yield [Step(("repeats", at), changing(at, with_repeats), sensitive=True)]
+            yield [Step(("repeats", at), changing(at, with_repeats), sensitive=not found.stable, exact=found.stable)]
             continue
         if drawn is not Draw.EDGES:  # which has zeros and ones
             yield [Step(("zeros", at), changing(at, with_zero_rows))]
@@ -159,6 +165,9 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
             yield [Step(("extremes", at), changing(at, with_extremes_again), exact=True)]
         if found.values:
             yield [Step(("values", at), changing(at, _with_values(found.values)))]
+            beside = _beside(found.values)
+            if beside and torch.finfo(tensors[at].dtype).max > _WIDE:
+                yield [Step(("beside", at), changing(at, _with_values(beside)), most=_FAR_LARGER)]
 
 
 def _of_extremes(inputs: list[Any], at: int, found: Found, across: bool) -> Iterator[list[Step]]:
@@ -221,6 +230,8 @@ def _of_integers(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
         yield [Step((f"even {ends}", at), changing(at, change)) for ends, change in zip(_ENDS, rows, strict=True)]
         for end in (0, -1):
             yield [Step((f"lone {end}", at), changing(at, functools.partial(lone, seen=seen, end=end)))]
+        if not found.only_computes:
+            yield [Step(("left out", at), changing(at, functools.partial(left_out, seen=seen)))]
     for at in integers if found.asked else ():
         if tensors[at].dtype is not torch.bool:
             yield [Step(("asked", at), changing(at, functools.partial(asked_for, numbers=found.asked)))]
@@ -265,6 +276,32 @@ def _of_pairs(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
         ]
 
 
+def _of_several(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
+    """Changes of all inputs together."""
+    tensors = list(each_tensor(inputs))
+    floating = [at for at, tensor in enumerate(tensors) if is_drawn(tensor) and not sums_to_one(tensor)]
+    if found.ties or not are_alike([tensors[at] for at in floating]):
+        return
+    if found.lone_nans:
+        yield [Step(("lone NaN", 0), functools.partial(_together, floating, with_lone_nans))]
+    if found.by_value and torch.finfo(tensors[floating[0]].dtype).max > _WIDE:
+        for name, change in (("far squares", with_far_squares), ("far sums", with_far_sums)):
+            yield [Step((name, 0), functools.partial(_together, floating, change), sensitive=True)]
+
+
+def _together(
+    places: Sequence[int], change: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]], inputs: list[Any]
+) -> list[Any]:
+    tensors = list(each_tensor(inputs))
+    for at, changed in zip(places, change([tensors[at] for at in places]), strict=True):
+        inputs = changing(at, functools.partial(_replaced, changed))(inputs)
+    return inputs
+
+
+def _replaced(by: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return by
+
+
 def _shared(source: int, at: int, inputs: list[Any]) -> list[Any]:
     other = list(each_tensor(inputs))[source]
     return changing(at, functools.partial(with_values_of, other=other))(inputs)
@@ -307,8 +344,19 @@ def _with_values(values: tuple[float, ...]) -> Callable[[torch.Tensor], torch.Te
     return change
 
 
+def _beside(values: tuple[float, ...]) -> tuple[float, ...]:
+    """What is beside those values that a draw has nothing near: far ones, and zero."""
+    far = [value * factor for value in values if abs(value) > _FAR_VALUE for factor in (_LESS, 1 / _LESS)]
+    return (*far, *((-_LEAST, _LEAST) if 0.0 in values else ()))
+
+
 def _other_numbers(inputs: list[Any]) -> list[Any]:
-    """Other floats in place of Python's; what is between 0 and 1 stays there."""
+    """Other floats in place of Python's; what is between 0 and 1 stays there, and zero comes there."""
+    zero = _ABOVE_ZERO + float(torch.rand(())) / 2
+    return [(_other_number(value) or zero) if isinstance(value, float) else value for value in inputs]
+
+
+def _other_but_zeros(inputs: list[Any]) -> list[Any]:
     return [_other_number(value) if isinstance(value, float) else value for value in inputs]
 
 

@@ -236,6 +236,10 @@ class Reference:
             self._num_rows = num_rows(self.inputs(0))
         return self._num_rows < fewer_than and not self.works_by_value(model)
 
+    def needs_tiny(self, model: Any) -> bool:
+        """Whether a mixed draw shows little of tiny values: it has few rows, or one answer is made of all of it."""
+        return self.has_few_rows(model) or (self._watched(model).num_last == 1 and not self.works_by_value(model))
+
     def _within_borders(
         self, model: Any, inputs: list[Any], expected: Expected, seed: int, size: Size | None
     ) -> tuple[list[Any], Expected]:

@@ -34,7 +34,9 @@ _COMPARES = frozenset(
     }
 )
 _EQUAL = frozenset({"eq", "ne", "not_equal"})
-_ASK_FOR_SIGNS_OF_ZERO = frozenset({"atan2", "arctan2", "atan2_", "arctan2_"})
+_ASK_FOR_SIGNS_OF_ZERO = frozenset({"atan2", "arctan2", "atan2_", "arctan2_", "copysign", "copysign_"})
+_TAKE_THE_OTHER = frozenset({"fmax", "fmin"})
+_SORTS = frozenset({"sort", "argsort"})
 _INFINITY = re.compile(r"\.inf\b|^-?inf$|[\"']-?inf(inity)?[\"']")
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _EQUALITIES = (ast.Eq, ast.NotEq)
@@ -66,6 +68,26 @@ def harder_than_mixed(source: str) -> tuple[Draw, ...]:
 def tells_zeros_apart(source: str) -> bool:
     """Whether a source names functions of several inputs whose value for 0.0 and for -0.0 is not the same."""
     return bool(names_in(source) & _ASK_FOR_SIGNS_OF_ZERO)
+
+
+def takes_the_other(source: str) -> bool:
+    """Whether a source names functions that give the other value where one of two is NaN."""
+    return bool(names_in(source) & _TAKE_THE_OTHER)
+
+
+def sorts_stably(source: str) -> bool:
+    """Whether each function that could take any of equal values is a sort that keeps their order."""
+    calls = (node for node in _nodes(source) if isinstance(node, ast.Call))
+    picks = [call for call in calls if _name_of(call.func) in _PICK_ONE_OF_EQUALS]
+    return bool(picks) and all(_name_of(call.func) in _SORTS and any(map(_is_stable, call.keywords)) for call in picks)
+
+
+def _name_of(function: ast.expr) -> str | None:
+    return getattr(function, "attr", None) or getattr(function, "id", None)
+
+
+def _is_stable(given: ast.keyword) -> bool:
+    return given.arg == "stable" and isinstance(given.value, ast.Constant) and given.value.value is True
 
 
 def _asks_for_specials(source: str) -> bool:

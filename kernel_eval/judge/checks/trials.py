@@ -83,7 +83,7 @@ class Trials:
             self._job.num_correct_trials,
             self._relaxed,
             derive_seed(secret, "variants"),
-            few_rows=reference.has_few_rows(self.model),
+            few_rows=reference.needs_tiny(self.model),
             signed=reference.has_few_rows(self.model, 8),
             any_size=reference.takes_any_size(self.model),
         )

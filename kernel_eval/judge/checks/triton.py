@@ -248,7 +248,7 @@ class _Attempt:
             num_trials,
             self._relaxed,
             derive_seed(job.secret, "variants"),
-            few_rows=self._reference.has_few_rows(model),
+            few_rows=self._reference.needs_tiny(model),
             signed=self._reference.has_few_rows(model, 8),
             any_size=self._reference.takes_any_size(model),
         )

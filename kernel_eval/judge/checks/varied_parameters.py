@@ -81,8 +81,9 @@ class VariedParameters:
         kinds: dict[Place, _Kind] = {}
         for place in found:
             view = view_of(state, place)
-            view = view if view is not None and (view.is_floating_point() or view.dtype is torch.bool) else None
-            kind = None if view is None else _kind(view) or (_digest(view) if view.numel() in sizes else None)
+            kind = None if view is None else _kind(view)
+            if kind is None and view is not None and view.is_floating_point() and view.numel() in sizes:
+                kind = _digest(view)
             if kind is not None:
                 kinds[place] = kind
         matches = dict(_matches(self._constants, found, kinds))
@@ -127,9 +128,11 @@ def _kind(tensor: torch.Tensor) -> _Kind | None:
 
     A single element counts only if it is one or zero: any single value is the same everywhere.
     """
-    if not (tensor.is_floating_point() or tensor.dtype is torch.bool) or tensor.numel() == 0:
+    if tensor.is_complex() or tensor.numel() == 0:
         return None
     first = float(tensor.reshape(-1)[0])
+    if not (tensor.is_floating_point() or tensor.dtype is torch.bool) and (first != 0 or tensor.numel() == 1):
+        return None  # a count, or a place
     is_constant = bool((tensor == first).all()) and (tensor.numel() > 1 or first in (0.0, 1.0))
     return (first, tensor.numel()) if is_constant else None
 
@@ -143,6 +146,8 @@ def _draw(kind: _Kind, own: torch.Tensor, generator: torch.Generator, far: bool)
     value, num_elements = kind
     if own.dtype is torch.bool:
         return own.reshape(-1).cpu() ^ (torch.rand(num_elements, generator=generator) < 1 / _FLIPPED)
+    if not own.is_floating_point():
+        return torch.randint(2, (num_elements,), generator=generator)
     if far:
         usual = own.float().reshape(-1).cpu().abs().clamp_min(_SHIFT_SCALE)
         signs = (torch.randperm(num_elements, generator=generator) % 2) * 2 - 1  # both occur, by no chance

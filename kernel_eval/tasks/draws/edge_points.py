@@ -45,6 +45,7 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.is_pointwise = True
         self.num_operators = 0  # but for views, copies, and constants
         self.numbers: set[float] = set()
+        self.num_last = 0  # elements of what the last operator gave, if that is one tensor
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -57,7 +58,9 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.numbers |= {number for number in numbers if 0 < abs(number) <= _MOST}
         elif not is_view and func.__name__.partition(".")[0] not in _ALSO:
             self.is_pointwise = False
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        self.num_last = result.numel() if isinstance(result, torch.Tensor) else 0
+        return result
 
 
 def at_edges(like: torch.Tensor, precision: torch.dtype, numbers: tuple[float, ...]) -> torch.Tensor:

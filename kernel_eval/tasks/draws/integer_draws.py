@@ -27,6 +27,7 @@ _MOST = 2**30  # beyond a range: kernels may count and sum in 32 bits
 _COUNTED_BITS = 32
 _RARE = 64  # one of so many is the least value of its dtype
 _FEW_ROWS = 4
+_LEAST_GROUPS = 3  # values, of which some are left out
 _MAX_GAP = 0.25  # of the range; beyond it the values are not of one range (labels, and a number for "none")
 
 
@@ -164,6 +165,25 @@ def lone(declared: torch.Tensor, seen: Integers, end: int) -> torch.Tensor:
         return declared
     common, other = seen.values[[end, -1 - end]].tolist()
     return torch.where(seen.fixed.to(declared.device), declared, with_lone_values(declared, common, other))
+
+
+def left_out(declared: torch.Tensor, seen: Integers) -> torch.Tensor:
+    """Integers of which some values occur nowhere: a group that is empty, a class that no label names.
+
+    Draws of many integers hold each value, so that a group of none would never be asked for.
+    """
+    keeps = seen.sums_are_fixed or seen.distinct or seen.symmetric or declared.dtype is torch.bool
+    values = torch.unique(declared)
+    is_other = keeps or declared.shape != seen.fixed.shape or bool(seen.fixed.any())
+    if is_other or len(values) < _LEAST_GROUPS or declared.numel() < 2 * len(values):
+        return declared
+    inner = values[1:-1][torch.randperm(len(values) - 2).to(values.device)]
+    end = values[[0, -1]][int(torch.randint(2, ()))][None]  # half of the time
+    taken = torch.cat([inner[: max(1, len(values) // _FEW_ROWS // 2)], end[: int(torch.randint(2, ()))]])
+    kept = values[~torch.isin(values, taken)]
+    others = kept[torch.randint(len(kept), declared.shape, device=declared.device)]
+    changed = torch.where(torch.isin(declared, taken), others, declared)
+    return changed.sort(-1).values if seen.sorted else changed
 
 
 def reordered(declared: torch.Tensor, seen: Integers, only_computes: bool) -> torch.Tensor:

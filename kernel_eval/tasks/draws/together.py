@@ -1,0 +1,67 @@
+"""Changes of several inputs together, of one shape: NaN in one of them alone, and values near the end of their range.
+
+Where one input alone is infinite or huge, so is most of what is computed from it; where two are NaN, so is what takes
+the other. Draws use torch's generator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+
+_NAN_SHARE = 32  # one of so many elements is NaN in one of the inputs
+_ROW_SHARE = 16  # one of so many rows is near the end of its range
+_LEAST_WIDTH = 64  # of a row; answers of narrower ones have no scale of their own
+_LEAST_ROWS = 8
+_OF_THE_RANGE = 0.58  # of the exponents: squares overflow, and their root does not
+_NEAR_THE_END = 0.55, 0.4  # of the range, and so much more: a sum of two overflows
+
+
+def are_alike(values: Sequence[torch.Tensor]) -> bool:
+    """Whether there are several tensors of floats, all of one shape and dtype."""
+    return len(values) > 1 and len({(value.shape, value.dtype) for value in values}) == 1
+
+
+def with_lone_nans(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Tensors of one shape; at a place where one is NaN, no other one is."""
+    shape = values[0].shape
+    which = torch.randint(len(values) * _NAN_SHARE, shape)
+    which.view(-1)[torch.randperm(which.numel())[: len(values)]] = torch.arange(min(len(values), which.numel()))
+    return [value.masked_fill((which == at).to(value.device), math.nan) for at, value in enumerate(values)]
+
+
+def with_far_squares(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Tensors of one shape with some rows, the same of each, whose squares leave the range, and their roots do not."""
+    chosen, most = _rows(values), _largest(values) ** _OF_THE_RANGE
+    return [_with_rows(value, chosen, lambda rows: torch.randn_like(rows) * most) for value in values]
+
+
+def with_far_sums(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Tensors of one shape with some rows, the same of each, whose sums leave the range: all have the same sign."""
+    chosen, most = _rows(values), _largest(values)
+    least, more = _NEAR_THE_END
+    signs = (torch.randint(2, (len(chosen), values[0].shape[-1])) * 2 - 1).to(values[0]) if len(chosen) else None
+    return [_with_rows(value, chosen, lambda r: (torch.rand_like(r) * more + least) * most * signs) for value in values]
+
+
+def _largest(values: Sequence[torch.Tensor]) -> float:
+    return float(torch.finfo(values[0].dtype).max)
+
+
+def _rows(values: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The numbers of some rows; none where rows are few or narrow, since nothing else would count beside these."""
+    width = values[0].shape[-1] if values[0].dim() else 1
+    count = values[0].numel() // width if width else 0
+    if values[0].dim() < 2 or width < _LEAST_WIDTH or count < _LEAST_ROWS:
+        return torch.zeros(0, dtype=torch.int64)
+    return torch.randperm(count)[: max(1, count // _ROW_SHARE)]
+
+
+def _with_rows(value: torch.Tensor, chosen: torch.Tensor, draw: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    if not len(chosen):
+        return value
+    rows = value.clone(memory_format=torch.contiguous_format).view(-1, value.shape[-1])
+    rows[chosen.to(value.device)] = draw(rows[chosen.to(value.device)])
+    return rows.view(value.shape)
