@@ -258,12 +258,16 @@ class Specialized(msgspec.Struct, frozen=True):
 
 
 class Recorded(msgspec.Struct, frozen=True, tag=True):
-    """Recorder: the call returned. Its launches name their IR by position, and so does `made_of`."""
+    """Recorder: the call returned. Its launches name their IR by position, and so does `made_of`.
+
+    `num_failed`: how many configurations of autotuned kernels raised an error while they were recorded.
+    """
 
     outputs: tuple[Output, ...]
     trace: Trace
     irs: tuple[KernelIr, ...]
     made_of: tuple[Specialized | None, ...] = ()  # None: of something that cannot be sent
+    num_failed: int = 0
 
 
 class Recompile(msgspec.Struct, frozen=True, tag=True):

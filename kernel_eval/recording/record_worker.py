@@ -80,7 +80,7 @@ class RecordWorker(CandidateProcess):
         outputs = list(answer) if isinstance(answer, list | tuple) else [answer]
         trace = self._recorder.finish(outputs)
         described = tuple(describe_output(output, arguments) for output in outputs)
-        return Recorded(described, trace, self._capture.irs, self._capture.made_of)
+        return Recorded(described, trace, self._capture.irs, self._capture.made_of, self._recorder.num_failed)
 
 
 def run(limits: Limits, channel: socket.socket, folder: str) -> None:

@@ -97,7 +97,12 @@ def find(
         watched.chooses,
         matches=watched.matches or (ties and watched.compares_tensors),
         compared=use.compared(outputs),
-        bounds={number: tuple(sorted(asked)) for number, asked in use.bounds.items()},
+        bounds={
+            number: tuple(
+                sorted({*use.bounds.get(number, ()), *(() if use.only_computes else use.limits.get(number, ()))})
+            )
+            for number in use.bounds.keys() | use.limits.keys()
+        },
         shifts=use.shifts,
         stable=sorts_stably(source),
         lone_nans=takes_the_other(source),

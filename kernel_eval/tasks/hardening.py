@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from weir.kernel_eval.tasks.changing import Change, changing, each_tensor, is_drawn, of_scale
 from weir.kernel_eval.tasks.draws.constant_inputs import is_constant, replacements
@@ -30,6 +31,8 @@ from weir.kernel_eval.tasks.draws.integer_draws import (
     even,
     left_out,
     lone,
+    other_single,
+    outside,
     reordered,
     shift_counts,
     widened,
@@ -130,10 +133,10 @@ def _of_constants(inputs: list[Any]) -> Iterator[list[Step]]:
     for at, tensor in enumerate(each_tensor(inputs)):
         if is_constant(tensor):
             yield [Step((f"constant {name}", at), changing(at, change)) for name, change in replacements(tensor)]
-    if any(isinstance(value, float) for value in inputs):
+    if any(isinstance(value, float) for value in tree_leaves(inputs)):
         yield [Step(("numbers", 0), _other_numbers), Step(("numbers but zeros", 0), _other_but_zeros)]
     most_dimensions = max((tensor.dim() for tensor in each_tensor(inputs)), default=0)
-    for at, value in enumerate(inputs):
+    for at, value in enumerate(tree_leaves(inputs)):
         if type(value) is int and value > most_dimensions:  # a smaller one may name a dimension
             yield [Step((f"whole {more:+}", at), functools.partial(_other_whole, at, more)) for more in (1, -1)]
 
@@ -230,8 +233,14 @@ def _of_integers(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
         yield [Step((f"even {ends}", at), changing(at, change)) for ends, change in zip(_ENDS, rows, strict=True)]
         for end in (0, -1):
             yield [Step((f"lone {end}", at), changing(at, functools.partial(lone, seen=seen, end=end)))]
+        if tensors[at].numel() == 1:
+            yield [Step((f"single {name}", at), changing(at, change)) for name, change in other_single(tensors[at])]
         if not found.only_computes:
             yield [Step(("left out", at), changing(at, functools.partial(left_out, seen=seen)))]
+    for number, (at, seen) in enumerate(zip(integers, () if found.only_computes else found.integers, strict=False)):
+        guarded = outside(seen, found.bounds.get(number, ()))
+        for beyond in guarded:
+            yield [Step((f"guarded {beyond}", at), changing(at, functools.partial(asked_for, numbers=(beyond,))))]
     for at in integers if found.asked else ():
         if tensors[at].dtype is not torch.bool:
             yield [Step(("asked", at), changing(at, functools.partial(asked_for, numbers=found.asked)))]
@@ -353,15 +362,23 @@ def _beside(values: tuple[float, ...]) -> tuple[float, ...]:
 def _other_numbers(inputs: list[Any]) -> list[Any]:
     """Other floats in place of Python's; what is between 0 and 1 stays there, and zero comes there."""
     zero = _ABOVE_ZERO + float(torch.rand(())) / 2
-    return [(_other_number(value) or zero) if isinstance(value, float) else value for value in inputs]
+    return _each_number(inputs, lambda value: _other_number(value) or zero)  # type: ignore[no-any-return]
 
 
 def _other_but_zeros(inputs: list[Any]) -> list[Any]:
-    return [_other_number(value) if isinstance(value, float) else value for value in inputs]
+    return _each_number(inputs, _other_number)  # type: ignore[no-any-return]
+
+
+def _each_number(value: Any, change: Callable[[float], float]) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(_each_number(item, change) for item in value)
+    return change(value) if isinstance(value, float) else value
 
 
 def _other_whole(at: int, more: int, inputs: list[Any]) -> list[Any]:
-    return [value + more if number == at else value for number, value in enumerate(inputs)]
+    leaves, form = tree_flatten(inputs)
+    leaves[at] += more
+    return tree_unflatten(leaves, form)  # type: ignore[no-any-return]
 
 
 def _other_number(value: float) -> float:

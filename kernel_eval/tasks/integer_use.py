@@ -32,6 +32,7 @@ _MOVES = frozenset(
 )  # give what they were given, perhaps as another dtype
 _EQUALITIES = frozenset({"eq", "ne"})
 _ORDERS = frozenset({"lt", "le", "gt", "ge"})
+_BOUNDS = frozenset({"clamp", "clamp_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_"})
 _SHIFTS = frozenset(
     """bitwise_left_shift bitwise_right_shift __lshift__ __rshift__ __ilshift__ __irshift__ bitwise_left_shift_
     bitwise_right_shift_""".split()  # noqa: SIM905  # read as a text
@@ -52,6 +53,7 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.is_pointwise = True
         self.shifts: dict[int, int] = {}  # what says how far something is shifted, and the width of that in bits
         self.bounds: dict[int, set[int]] = {}  # the numbers beside those that an order asks for, by integer
+        self.limits: dict[int, set[int]] = {}  # those beside the ends that they are clamped to
         self._among_positions: set[int] = set()
         self._numbers: set[int] = set()
         self._seen: set[int] = set()
@@ -96,6 +98,10 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for one, other in (args[:2], args[1::-1]):
                 self._compare(name, self._held_by(one), other)
             return
+        if name in _BOUNDS:
+            for limit in args[1:]:
+                for number in self._held_by(args[0]) if type(limit) is int else ():
+                    self.limits.setdefault(number, set()).update((limit - 1, limit, limit + 1))
         if name in _SHIFTS:
             for number in self._held_by(args[1]):
                 width = torch.iinfo(made[0].dtype).bits

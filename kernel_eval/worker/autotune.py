@@ -76,6 +76,7 @@ def run_each(
                 raise
             except Exception as error:  # as on a GPU, where a configuration that does not compile is skipped
                 failed = error
+                recorder.num_failed += 1
                 continue
             found.append((tuner.configs[0], steps))
             if sample is not None and len(found) == 1:

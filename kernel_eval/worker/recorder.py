@@ -70,6 +70,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._storages: list[Storage] = []
         self._steps: list[Step] = []
         self._recording = False
+        self.num_failed = 0  # configurations of autotuned kernels, in this call
 
     def install(self) -> None:
         """Record every launch, also autotuned ones, by wrapping `JITFunction.run`."""
@@ -192,7 +193,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def start(self, inputs: list[torch.Tensor]) -> None:
         """Begin to record a call with these tensors among its arguments, in order."""
-        self._known, self._held, self._storages, self._steps = {}, [], [], []
+        self._known, self._held, self._storages, self._steps, self.num_failed = {}, [], [], [], 0
         for index, tensor in enumerate(inputs):
             self._add(tensor.untyped_storage(), "input", index)
         self._recording = True

@@ -240,9 +240,7 @@ class _Attempt:
         job = self._job
         num_timed = 0 if self._device is not None else min(job.num_perf_trials, self._limits.perf_trials)
         num_trials = max(MIN_DRAWS, job.num_correct_trials) + num_timed
-        draws: dict[str, int] = self.details.setdefault(
-            "inputs", {}
-        )  # a task that takes only its own is tried less hard
+        draws: dict[str, int] = self.details.setdefault("inputs", {})  # few kinds: it is tried less hard
         model = subjects[-1].model
         variants = plan(
             num_trials,
@@ -319,9 +317,10 @@ class _Attempt:
 
     def _try_ways(self, trials: PlayedTrials) -> None:
         """Play the call with other configurations of autotuned kernels, and count them. Raises `FaultDetected`."""
-        if self._way_of is not None:
-            num_played = trials.try_ways(self._ways, *self._way_of)
-            self.details["configurations"] = {"known": 1 + len(self._ways), "played": 1 + num_played}
+        num_played = 0 if self._way_of is None else trials.try_ways(self._ways, *self._way_of)
+        known, failed = 1 + len(self._ways), self.records[0].num_failed
+        if known > 1 or failed:
+            self.details["configurations"] = {"known": known, "played": 1 + num_played, "failed": failed}
 
     def _try_wide_parameters(self, trials: PlayedTrials, own: Subject) -> None:
         """Play the first call with parameters far from those of a constructor, if the task takes any such.
@@ -337,8 +336,10 @@ class _Attempt:
                 inputs = reference.inputs(derive_seed(secret, "inputs", "wide"))
                 expected = reference.expected(subject.model, inputs)
                 if is_finite(expected.outputs) and form_of(inputs) == self._own_form:
+                    self.details["wide_parameters"] = True
                     trials.run(0, subject, Question(inputs, expected), counts=False)
                     return
+            self.details["wide_parameters"] = False
 
     def _learn(self, model: Any, inputs: list[Any]) -> None:
         """Find out once per task what the steps ahead ask of it, while a recorder works."""

@@ -8,7 +8,7 @@ set of values. Draws use torch's generator.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -27,6 +27,7 @@ _MOST = 2**30  # beyond a range: kernels may count and sum in 32 bits
 _COUNTED_BITS = 32
 _RARE = 64  # one of so many is the least value of its dtype
 _FEW_ROWS = 4
+_MOST_PLACES = 1 << 24
 _LEAST_GROUPS = 3  # values, of which some are left out
 _MAX_GAP = 0.25  # of the range; beyond it the values are not of one range (labels, and a number for "none")
 
@@ -54,11 +55,13 @@ def observed(draws: list[torch.Tensor]) -> Integers:
     ordered = [row.sort(-1).values for row in rows]
     long = first.dim() > 0 and first.shape[-1] > 2
     sums = [row.sum(-1) for row in rows]
+    values = torch.unique(torch.cat([draw.reshape(-1) for draw in wide]))
+    may_be_places = len(values) > 0 and int(values[-1]) - int(values[0]) <= _MOST_PLACES  # else chance repeats none
     return Integers(
-        torch.unique(torch.cat([draw.reshape(-1) for draw in wide])),
+        values,
         fixed,
         long and all(torch.equal(*pair) for pair in zip(rows, ordered, strict=True)),
-        long and all(bool((row[:, 1:] > row[:, :-1]).all()) for row in ordered),
+        long and may_be_places and all(bool((row[:, 1:] > row[:, :-1]).all()) for row in ordered),
         long and all(torch.equal(sums[0], other) for other in sums[1:]),
         all(_is_symmetric(draw) for draw in wide),
     )
@@ -174,7 +177,7 @@ def left_out(declared: torch.Tensor, seen: Integers) -> torch.Tensor:
     """
     keeps = seen.sums_are_fixed or seen.distinct or seen.symmetric or declared.dtype is torch.bool
     values = torch.unique(declared)
-    is_other = keeps or declared.shape != seen.fixed.shape or bool(seen.fixed.any())
+    is_other = keeps or declared.shape != seen.fixed.shape or bool(seen.fixed.all())
     if is_other or len(values) < _LEAST_GROUPS or declared.numel() < 2 * len(values):
         return declared
     inner = values[1:-1][torch.randperm(len(values) - 2).to(values.device)]
@@ -182,7 +185,7 @@ def left_out(declared: torch.Tensor, seen: Integers) -> torch.Tensor:
     taken = torch.cat([inner[: max(1, len(values) // _FEW_ROWS // 2)], end[: int(torch.randint(2, ()))]])
     kept = values[~torch.isin(values, taken)]
     others = kept[torch.randint(len(kept), declared.shape, device=declared.device)]
-    changed = torch.where(torch.isin(declared, taken), others, declared)
+    changed = torch.where(torch.isin(declared, taken) & ~seen.fixed.to(declared.device), others, declared)
     return changed.sort(-1).values if seen.sorted else changed
 
 
@@ -214,6 +217,20 @@ def without_zeros(value: torch.Tensor) -> torch.Tensor:
 def above_zero(value: torch.Tensor) -> torch.Tensor:
     """The magnitudes of integers, and ones in place of zeros."""
     return without_zeros(value.abs().clamp_min(0))  # the least value has no magnitude
+
+
+def other_single(value: torch.Tensor) -> list[tuple[str, Callable[[torch.Tensor], torch.Tensor]]]:
+    """What one number can be instead, by name: a boolean the other, an integer one less, or one more."""
+    if value.dtype is torch.bool:
+        return [("turned", torch.logical_not)]
+    less = [("less", lambda one: one - 1)] if int(value) > 0 else []
+    return [*less, ("more", lambda one: one + 1)]
+
+
+def outside(seen: Integers, numbers: Sequence[int]) -> list[int]:
+    """Those of the numbers that lie beyond the task's own range: all above it, and the nearest below it."""
+    least, largest = int(seen.values[0]), int(seen.values[-1])
+    return [*(n for n in numbers if n > largest), *sorted(n for n in numbers if n < least)[-1:]]
 
 
 def asked_for(value: torch.Tensor, numbers: Sequence[int]) -> torch.Tensor:

@@ -42,7 +42,7 @@ def with_far_sums(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Tensors of one shape with some rows, the same of each, whose sums leave the range: all have the same sign."""
     chosen, most = _rows(values), _largest(values)
     least, more = _NEAR_THE_END
-    signs = (torch.randint(2, (len(chosen), values[0].shape[-1])) * 2 - 1).to(values[0]) if len(chosen) else None
+    signs = (torch.randint(2, (len(chosen), values[0].shape[-1] if values[0].dim() else 1)) * 2 - 1).to(values[0])
     return [_with_rows(value, chosen, lambda r: (torch.rand_like(r) * more + least) * most * signs) for value in values]
 
 

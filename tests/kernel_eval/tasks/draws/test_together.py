@@ -1,0 +1,48 @@
+"""Changes of several inputs together: at no place are two NaN, and rows leave the range by their squares or sums."""
+
+from __future__ import annotations
+
+import torch
+
+from weir.kernel_eval.tasks.draws.together import are_alike, with_far_squares, with_far_sums, with_lone_nans
+
+
+def _pair() -> list[torch.Tensor]:
+    return [torch.randn(64, 128), torch.randn(64, 128)]
+
+
+def test_where_one_is_nan_the_other_is_a_number() -> None:
+    one, two = with_lone_nans(_pair())
+    assert one.isnan().any()
+    assert two.isnan().any()
+    assert not (one.isnan() & two.isnan()).any()
+    assert not torch.fmax(one, two).isnan().any()
+
+
+def test_squares_overflow_and_their_root_does_not() -> None:
+    one, two = with_far_squares(_pair())
+    assert torch.isfinite(torch.hypot(one, two)).all()
+    overflows = torch.isinf((one * one + two * two).sqrt()).any(-1)
+    assert 1 <= int(overflows.sum()) <= 4
+
+
+def test_sums_overflow_and_half_of_them_does_not() -> None:
+    one, two = with_far_sums(_pair())
+    assert torch.isfinite(one / 2 + two / 2).all()
+    overflows = torch.isinf((one + two) / 2)
+    assert 1 <= int(overflows.all(-1).sum()) <= 4
+    assert torch.equal(one.sign()[overflows], two.sign()[overflows])
+
+
+def test_few_or_narrow_rows_stay() -> None:
+    for shape in ((4, 128), (64, 8), (128,), ()):
+        inputs = [torch.randn(shape), torch.randn(shape)]
+        for change in (with_far_squares, with_far_sums):
+            assert all(torch.equal(*pair) for pair in zip(change(inputs), inputs, strict=True))
+
+
+def test_only_several_tensors_of_one_form_are_changed_together() -> None:
+    assert are_alike(_pair())
+    assert not are_alike(_pair()[:1])
+    assert not are_alike([torch.zeros(2, 3), torch.zeros(3, 2)])
+    assert not are_alike([torch.zeros(2), torch.zeros(2, dtype=torch.float64)])
