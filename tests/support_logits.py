@@ -17,15 +17,21 @@ def reference_logits(folder: Path, prompt: list[int], output: list[int]) -> torc
         return model(torch.tensor([prompt + output])).logits[0, len(prompt) - 1 : -1]
 
 
-def reference_routes(folder: Path, ids: list[int]) -> np.ndarray:
-    """What transformers' routers choose for all tokens but the last, (tokens, layers, chosen)."""
+def reference_pass(folder: Path, ids: list[int]) -> tuple[torch.Tensor, np.ndarray]:
+    """transformers' logits behind all tokens of a mixture but the last, (tokens, vocabulary), and in the same pass what
+    its routers choose for them, (tokens, layers, chosen)."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     found: list[torch.Tensor] = []
     for layer in model.model.layers:
         layer.mlp.gate.register_forward_hook(lambda _, __, output: found.append(output[2]))
     with torch.inference_mode():
-        model(torch.tensor([ids[:-1]]))
-    return torch.stack(found, 1).numpy()
+        logits = model(torch.tensor([ids[:-1]])).logits[0]
+    return logits, torch.stack(found, 1).numpy()
+
+
+def reference_routes(folder: Path, ids: list[int]) -> np.ndarray:
+    """What transformers' routers choose for all tokens but the last, (tokens, layers, chosen)."""
+    return reference_pass(folder, ids)[1]
 
 
 def chosen(logits: torch.Tensor, output: list[int]) -> torch.Tensor:

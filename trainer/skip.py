@@ -20,6 +20,7 @@ class Skip(enum.StrEnum):
     )
     TOO_LONG = "too_long"  # more tokens than max_sample_tokens
     TRUNCATED = "truncated"  # it ended at its token limit, and train_truncated is off
+    UNROUTED = "unrouted"  # routing_replay is on, and the experts of its tokens are not recorded
     NOT_FINITE = "not_finite"  # a recorded logprob is NaN or infinite
     UNSUPPORTED = "unsupported"  # the judge cannot judge it
     UNREWARDED = "unrewarded"  # one of its rewards is not in the store, or its source has none for it

@@ -273,7 +273,7 @@ class Trainer:
             return None
         self._check_content(self._parent_folder(claimed), claimed, times)
         with times.step("read"):
-            return PlannedRound(claimed=claimed, calls=pinned_calls(self.store, claimed))
+            return PlannedRound(claimed=claimed, calls=pinned_calls(self.store, claimed, self.config))
 
     def _claimed(self, lease: Lease, times: RoundTimes, among: Container[str] | None) -> PlannedRound | None:
         """A new round, with the calls that were read to choose its groups."""
@@ -285,7 +285,7 @@ class Trainer:
         self._check_content(path, planned.claimed, times)
         self._say_defaults(planned.claimed)
         with times.step("claim"):
-            check_settings(self.config)
+            check_settings(self.config, path)
             require_room(self.config, path)
             check_lora_base(self.config, self.store.folder, self.model_path)
             mixed = self.mixed.rows(self.config)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weir.store.reader import StoredCall
-from weir.store.records.call_record import CaptureLevel, FinishReason, Logprobs, TokenIds
+from weir.store.records.call_record import CaptureLevel, Experts, FinishReason, Logprobs, TokenIds
 from weir.trainer.credit.behaviour import ON_POLICY, Behaviour, behaviour_of
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.skip import Skip
@@ -39,6 +39,9 @@ class Sample:
     follows: str | None = None  # the sample of the preceding call, with token-level advantages
     behaviour: Behaviour = ON_POLICY  # how its tokens were drawn
     sampling_logprobs: Logprobs | None = None  # (N,), after truncation, where the engine gave them
+    routed_experts: Experts | None = (
+        None  # (P + N - 1, layers × chosen), of all tokens but the last, with routing_replay
+    )
 
     def __post_init__(self) -> None:
         more = () if self.sampling_logprobs is None else (self.sampling_logprobs,)
@@ -69,6 +72,8 @@ def why_untrainable(call: StoredCall, parent_version: int, config: TrainerConfig
         return Skip.LEVEL
     if len(call.prompt_ids) == 0 or len(call.output_ids) == 0:
         return Skip.EMPTY
+    if config.routing_replay and call.routed_experts is None:
+        return Skip.UNROUTED
     return (
         _wrong_version(call, parent_version, config.max_staleness)
         or _wrong_sampling(call, config)
@@ -148,7 +153,7 @@ def make_samples(
             skipped[reason] += 1
     follows = _of_session(trained) if config.credit == "turn" else _of_branch(calls, trained)
     samples = [
-        _sample(call, advantages[call_id], rewards.get(call_id, 0.0), follows[call_id])
+        _sample(call, advantages[call_id], rewards.get(call_id, 0.0), follows[call_id], routed=config.routing_replay)
         for call_id, call in trained.items()
     ]
     return samples, skipped
@@ -177,7 +182,7 @@ def _of_branch(calls: Iterable[StoredCall], trained: Mapping[str, StoredCall]) -
     return {call_id: above(call_id) for call_id in trained}
 
 
-def _sample(call: StoredCall, advantage: float, reward: float, follows: str | None) -> Sample:
+def _sample(call: StoredCall, advantage: float, reward: float, follows: str | None, *, routed: bool) -> Sample:
     behaviour = behaviour_of(call.sampling)
     return Sample(
         call_id=call.call_id,
@@ -192,4 +197,5 @@ def _sample(call: StoredCall, advantage: float, reward: float, follows: str | No
         follows=follows,
         behaviour=behaviour,
         sampling_logprobs=call.sampling_logprobs if behaviour.truncates else None,
+        routed_experts=call.routed_experts if routed else None,
     )

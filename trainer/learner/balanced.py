@@ -21,11 +21,12 @@ def balanced(
     ranks: Ranks,
     *,
     scale: float = 1.0,
+    routed: bool = False,
 ) -> Iterator[float]:
     """Give the load-balancing loss of the micro-batches of all ranks, 0 for a model without one.
 
-    `parts` are this rank's micro-batches, each with whether it counts. Within the block their passes add `scale` times
-    the loss's gradient.
+    `parts` are this rank's micro-batches, each with whether it counts; with `routed` their experts are replayed. Within
+    the block their passes add `scale` times the loss's gradient.
     """
     if model.balance is None:
         yield 0.0
@@ -33,7 +34,7 @@ def balanced(
 
     def count() -> None:
         for part, counts in parts:
-            model(lay_out(part, layout, device, counts=counts).without_targets())
+            model(lay_out(part, layout, device, counts=counts, routed=routed).without_targets())
 
     with model.balance.added(count, ranks.gather, device, scale=scale) as loss:
         yield loss

@@ -33,6 +33,7 @@ from weir.trainer.learner.supervised_loss import accumulate_supervised
 from weir.trainer.model.batching import lay_out, micro_batches
 from weir.trainer.model.lora import adapters_off, merged, save_adapters
 from weir.trainer.model.put_away import PutAway, free_bytes, give_back
+from weir.trainer.model.routing_replay import RoutingReplay
 from weir.trainer.model.shared_files import Published
 from weir.trainer.model.stored_tensors import BytesRead
 from weir.trainer.model.token_model import choose_device, is_finite, save_model, save_state
@@ -69,6 +70,9 @@ class Learner(RoundSteps):
         self.critic = None
         if config.advantage == "gae":
             self.critic = Critic(folder, config, self.model, self.device, ranks, self.read)
+        if config.routing_replay:  # after the critic, a copy of the model that chooses for itself
+            self.model.replay = RoutingReplay(self.model.network)
+            self.routed = self.model.replay.shape
         self.stepper = Stepper(self.model, config, lr=config.peak_lr, weight_decay=config.weight_decay, ema=config.ema)
         self._load_state(folder)
 
@@ -90,7 +94,8 @@ class Learner(RoundSteps):
         return score_off_policy(self.model, samples, self.config, self.device, self.ranks)
 
     def _score_by_policy(self, samples: Sequence[Sample]) -> Scores:
-        return score(self.model, samples, self.config, self.device, self.ranks)
+        routed = self.config.routing_replay
+        return score(self.model, samples, self.config, self.device, self.ranks, routed=routed)
 
     def _score_by_critic(self, samples: Sequence[Sample]) -> Scores | None:
         return None if self.critic is None else self.critic.values(samples)
@@ -110,8 +115,9 @@ class Learner(RoundSteps):
         """
         weight_of = self._weights(samples, self.config.loss_mean)
         own = TokenStats()
-        parts = self.ranks.share(micro_batches(samples, self.config.token_budget, self.layout))
-        with balanced(self.model, parts, self.layout, self.device, self.ranks) as balance_loss:
+        routed = self.config.routing_replay
+        parts = self.ranks.share(micro_batches(samples, self.config.token_budget, self.layout, routed=routed))
+        with balanced(self.model, parts, self.layout, self.device, self.ranks, routed=routed) as balance_loss:
             before: Callable[[], TokenStats] | None = None  # of the micro-batch before: a GPU need not wait for them
             for part, counts in parts:
                 weights = [weight_of[sample.call_id] if counts else 0.0 for sample in part]
@@ -241,7 +247,7 @@ class Learner(RoundSteps):
     def _backward(
         self, samples: Sequence[Sample], weights: Sequence[float], fresh_version: int, counts: bool
     ) -> Callable[[], TokenStats]:
-        batch = lay_out(samples, self.layout, self.device, counts=counts)
+        batch = lay_out(samples, self.layout, self.device, counts=counts, routed=self.config.routing_replay)
         lengths = [len(sample.output_ids) for sample in samples]
         predicted = self.model(batch, self._repeated([sample.temperature for sample in samples], lengths))
         loss, read = self._loss_of(samples, predicted, weights, fresh_version, computed_tokens=batch.num_tokens)

@@ -46,14 +46,15 @@ def score_off_policy(
 
     @torch.no_grad()
     def compute(part: Sequence[Sample]) -> torch.Tensor:
-        batch = lay_out(part, layout, device)
+        batch = lay_out(part, layout, device, routed=config.routing_replay)
         behaviours, lengths = [sample.behaviour for sample in part], [len(sample.output_ids) for sample in part]
         temperatures = _column([behaviour.temperature for behaviour in behaviours], lengths, device)
         scored = model(batch, temperatures, truncation_rows(behaviours, lengths, device))
         assert scored.kept is not None
         return torch.cat([scored.logprobs[:, None], scored.kept], dim=1)
 
-    return off_policy_scores(chosen, by_sample(chosen, config, layout, ranks, compute))
+    found = by_sample(chosen, config, layout, ranks, compute, routed=config.routing_replay)
+    return off_policy_scores(chosen, found)
 
 
 def off_policy_scores(chosen: Sequence[Sample], found: Scores) -> OffPolicyScores:

@@ -31,6 +31,7 @@ from weir.trainer.losses.kl import DIVERGENCES
 from weir.trainer.losses.normalization import LOSS_MEANS
 from weir.trainer.losses.objective import SampledTokens, objective
 from weir.trainer.losses.sequences import Sequences
+from weir.trainer.model.routing_replay import RoutedShape
 from weir.trainer.model.token_model import TargetLogprobs
 from weir.trainer.settings.config import TrainerConfig
 
@@ -54,6 +55,7 @@ class RoundSteps(ABC):
         self.config = config
         self.device = device
         self.kl_coef = config.kl_coef  # steered by kl_target
+        self.routed: RoutedShape | None = None  # of the model, with routing_replay
         self._keeps_tokens = False  # of the step that is being taken
         self._old_logprobs: Scores | None = None
         self._reference_logprobs: Scores | None = None
@@ -128,6 +130,8 @@ class RoundSteps(ABC):
             return []
         torch.set_num_threads(self.config.torch_threads)  # the setting is per thread
         torch.manual_seed(seed)  # for models with dropout
+        if self.routed is not None:
+            self.routed.check(samples)
         self.score(samples)
         parts = list(self._parts(len(samples), seed))
         mixed = list(supervised)[: len(parts)] or [()] * len(parts)

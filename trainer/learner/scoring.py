@@ -28,10 +28,12 @@ def by_sample(
     layout: Layout,
     ranks: Ranks,
     compute: Callable[[Sequence[Sample]], torch.Tensor],
+    *,
+    routed: bool = False,
 ) -> Scores:
     """The results of `compute`, one number per target of a micro-batch, by sample; every rank gets all samples."""
     scores: Scores = {}
-    for part, _ in ranks.share(micro_batches(samples, config.token_budget, layout)):
+    for part, _ in ranks.share(micro_batches(samples, config.token_budget, layout, routed=routed)):
         lengths = [len(sample.output_ids) for sample in part]
         for sample, found in zip(part, torch.split(compute(part).cpu(), lengths), strict=True):
             scores[sample.call_id] = found.numpy()
@@ -40,18 +42,24 @@ def by_sample(
 
 @torch.no_grad()
 def score(
-    model: TokenModel, samples: Sequence[Sample], config: TrainerConfig, device: torch.device, ranks: Ranks
+    model: TokenModel,
+    samples: Sequence[Sample],
+    config: TrainerConfig,
+    device: torch.device,
+    ranks: Ranks,
+    *,
+    routed: bool = False,
 ) -> Scores:
-    """The logprobs of each sample's targets, in nats, at its sampling temperature."""
+    """The logprobs of each sample's targets, in nats, at its sampling temperature; with `routed` by its experts."""
     layout = model.layout(share_prefixes=config.share_prefixes)
 
     def logprobs(part: Sequence[Sample]) -> torch.Tensor:
         temperatures = np.concatenate([np.full(len(sample.output_ids), sample.temperature) for sample in part])
-        batch = lay_out(part, layout, device)
+        batch = lay_out(part, layout, device, routed=routed)
         scored: torch.Tensor = model(batch, torch.from_numpy(temperatures.astype(np.float32)).to(device)).logprobs
         return scored
 
-    return by_sample(samples, config, layout, ranks, logprobs)
+    return by_sample(samples, config, layout, ranks, logprobs, routed=routed)
 
 
 def score_by(

@@ -31,6 +31,7 @@ from weir.trainer.megatron.critic import MegatronCritic
 from weir.trainer.megatron.groups import ModelRanks
 from weir.trainer.megatron.packed_model import empty_model
 from weir.trainer.megatron.passes import Passes, RowOutput
+from weir.trainer.megatron.replayed import replay_routers
 from weir.trainer.megatron.state_files import Trained, load
 from weir.trainer.megatron.state_files import write as write_state
 from weir.trainer.megatron.stepper import MegatronStepper
@@ -39,6 +40,7 @@ from weir.trainer.megatron.weights import Rows, check_shapes, fill, published
 from weir.trainer.megatron.weights import write as write_weights
 from weir.trainer.model.batching import Layout, micro_batches
 from weir.trainer.model.ops.kept_mass import kept_mass_of
+from weir.trainer.model.routing_replay import RoutedShape
 from weir.trainer.model.shared_files import Published
 from weir.trainer.model.stored_tensors import BytesRead, StoredTensors
 from weir.trainer.settings.config import TrainerConfig
@@ -71,8 +73,15 @@ class MegatronLearner(RoundSteps):
         check_reference(self.architecture, reference)
         self.place = Place.here(self.architecture, layout)
         self.network = empty_model(
-            self.architecture, layout, precision=config.precision, recompute=config.gradient_checkpointing
+            self.architecture,
+            layout,
+            precision=config.precision,
+            recompute=config.gradient_checkpointing,
+            replay=config.routing_replay,
         )
+        if config.routing_replay:
+            self.routed = RoutedShape.of(AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config())
+            replay_routers(self.network, self.routed)
         self.network.to(device)
         self.balance = watch_routers(self.network, self.architecture)
         stored = self._fill(folder)
@@ -157,9 +166,9 @@ class MegatronLearner(RoundSteps):
             on_tokens(sum(len(sample.output_ids) for sample in output.sequences))
             return loss, read if output.counts else None
 
-        parts = self._shared(samples)
-        with self._balanced(parts) as balance_loss:
-            found = self.passes.run(parts, loss_of, backward=True)
+        parts, routed = self._shared(samples), self.config.routing_replay
+        with self._balanced(parts, routed=routed) as balance_loss:
+            found = self.passes.run(parts, loss_of, backward=True, routed=routed)
         own = TokenStats()
         for read in found:
             if read is not None:
@@ -188,7 +197,9 @@ class MegatronLearner(RoundSteps):
         return sum(self.ranks.gather(sum(found)))
 
     @contextmanager
-    def _balanced(self, parts: Sequence[tuple[list[Any], bool]], *, scale: float = 1.0) -> Iterator[float]:
+    def _balanced(
+        self, parts: Sequence[tuple[list[Any], bool]], *, scale: float = 1.0, routed: bool = False
+    ) -> Iterator[float]:
         """As `learner.balanced.balanced`."""
         if self.balance is None:
             yield 0.0
@@ -198,7 +209,7 @@ class MegatronLearner(RoundSteps):
             return output.hidden.new_zeros(()), None
 
         def count() -> None:
-            self.passes.run(parts, nothing, backward=False)
+            self.passes.run(parts, nothing, backward=False, routed=routed)
 
         with self.balance.added(count, self.ranks.of_all, self.device, scale=scale) as loss:
             yield loss
@@ -219,14 +230,17 @@ class MegatronLearner(RoundSteps):
         return self._repeated([s.temperature for s in samples], [len(s.output_ids) for s in samples])
 
     def _score_by_policy(self, samples: Sequence[Sample]) -> Scores:
+        return self._logprobs(samples, routed=self.config.routing_replay)
+
+    def _logprobs(self, samples: Sequence[Sample], *, routed: bool) -> Scores:
         def logprobs(output: RowOutput[Sample]) -> torch.Tensor:
             return self.passes.logprobs(output, self._temperatures(output.sequences)).logprobs
 
-        return self._scores(samples, logprobs)
+        return self._scores(samples, logprobs, routed=routed)
 
     def _score_by_reference(self, samples: Sequence[Sample]) -> Scores:
         with self._weights_of(self.reference):
-            return self._score_by_policy(samples)
+            return self._logprobs(samples, routed=False)
 
     def _score_by_critic(self, samples: Sequence[Sample]) -> Scores | None:
         return None if self.critic is None else self._scores(samples, self.critic.values_of, self.critic.passes)
@@ -245,7 +259,7 @@ class MegatronLearner(RoundSteps):
             kept = kept_mass_of(logits_of, output.row.targets, temperatures, rows)
             return torch.cat([logprobs[:, None], kept], dim=1)
 
-        return off_policy_scores(chosen, self._scores(chosen, compute))
+        return off_policy_scores(chosen, self._scores(chosen, compute, routed=self.config.routing_replay))
 
     @torch.no_grad()
     def _scores(
@@ -253,6 +267,8 @@ class MegatronLearner(RoundSteps):
         samples: Sequence[Sample],
         compute: Callable[[RowOutput[Sample]], torch.Tensor],
         passes: Passes | None = None,
+        *,
+        routed: bool = False,
     ) -> Scores:
         """The results of `compute`, one for each target of a micro-batch, by sample, on all ranks."""
 
@@ -262,7 +278,7 @@ class MegatronLearner(RoundSteps):
             by_call = {s.call_id: part.numpy() for s, part in zip(output.sequences, parts, strict=True)}
             return output.hidden.new_zeros(()), by_call
 
-        found = (passes or self.passes).run(self._shared(samples), found_of, backward=False)
+        found = (passes or self.passes).run(self._shared(samples), found_of, backward=False, routed=routed)
         own = {call_id: values for of_part in found for call_id, values in of_part.items()}
         return {call_id: values for of_copy in self.ranks.gather(own) for call_id, values in of_copy.items()}
 

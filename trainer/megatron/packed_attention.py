@@ -30,6 +30,7 @@ class RowParams(PackedSeqParams):  # type: ignore[misc]
     places: torch.Tensor | None = None
     positions: torch.Tensor | None = None  # of this rank's tokens in their sequences
     often: torch.Tensor | None = None  # how often they count
+    experts: torch.Tensor | None = None  # that their tokens go to, (t, layers × chosen)
 
     @classmethod
     def of(cls, row: PackedRow) -> RowParams:
@@ -50,6 +51,7 @@ class RowParams(PackedSeqParams):  # type: ignore[misc]
             places=row.places,
             positions=row.positions,
             often=row.often,
+            experts=row.experts,
         )
 
 

@@ -104,9 +104,11 @@ def empty_model(
     precision: str = "float32",
     recompute: bool = False,
     critic: bool = False,
+    replay: bool = False,
 ) -> PackedChunks:
     """This rank's part of a model, with weights that are still to be filled; groups have been joined."""
     config = transformer_config(model, layout, precision=precision, recompute=recompute)
+    config.moe_enable_routing_replay = replay
     return PackedChunks([_chunk(model, layout, config, at, critic=critic) for at in range(layout.chunks)])
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from weir.trainer.model.batching import Tokens
+from weir.trainer.model.batching import Tokens, experts_of
 
 Places = npt.NDArray[np.int64]
 
@@ -33,6 +33,7 @@ class PackedRow:
     targets: torch.Tensor  # (N,) int64
     often: torch.Tensor  # (T / ranks,) int64: 1 for this rank's tokens, 0 for padding and a row that does not count
     num_tokens: int  # without padding
+    experts: torch.Tensor | None = None  # (T / ranks, layers × chosen) int32, to replay; None: routers choose
 
 
 def pack(
@@ -45,12 +46,13 @@ def pack(
     multiple: int = 1,
     length: int = 0,
     counts: bool = True,
+    routed: bool = False,
 ) -> PackedRow:
     """The part of rank `rank` of `ranks`, whose tokens `tensor` ranks can divide, each into `multiple`s. The last
     token is no input.
 
     The row is padded to `length` tokens, which another row has, where it is shorter. Without `counts` it repeats one
-    that another pass counts.
+    that another pass counts. With `routed` the sequences' experts are replayed.
     """
     inputs = [sequence.ids[:-1] for sequence in sequences]
     lengths = _padded([len(ids) for ids in inputs], ranks, tensor * multiple)
@@ -79,7 +81,17 @@ def pack(
         targets=_tensor(targets, device),
         often=_tensor(often[held[rank]], device),
         num_tokens=sum(map(len, inputs)),
+        experts=_experts(sequences, starts, len(row), device)[held[rank]] if routed else None,
     )
+
+
+def _experts(sequences: Sequence[Tokens], starts: Places, length: int, device: torch.device) -> torch.Tensor:
+    """Of a whole row; padding has some, which differ within a layer."""
+    found = [experts_of(sequence) for sequence in sequences]
+    laid = np.tile(np.arange(found[0].shape[1], dtype=np.int32), (length, 1))
+    for start, experts in zip(starts, found, strict=True):
+        laid[start : start + len(experts)] = experts
+    return torch.from_numpy(laid).to(device)
 
 
 def _padded(lengths: Sequence[int], ranks: int, tensor: int) -> list[int]:

@@ -62,9 +62,19 @@ class Passes:
                 parallel_state.get_tensor_model_parallel_group(),
             )
 
-    def run(self, parts: Sequence[tuple[Sequence[SequenceT], bool]], loss_of: LossOf, *, backward: bool) -> list[Any]:
-        """The results of `loss_of` by micro-batch, on the last stage; it also returns the loss to differentiate."""
-        laid = self._laid(parts)
+    def run(
+        self,
+        parts: Sequence[tuple[Sequence[SequenceT], bool]],
+        loss_of: LossOf,
+        *,
+        backward: bool,
+        routed: bool = False,
+    ) -> list[Any]:
+        """The results of `loss_of` by micro-batch, on the last stage; it also returns the loss to differentiate.
+
+        With `routed` the sequences' experts are replayed.
+        """
+        laid = self._laid(parts, routed)
 
         def step(rows: Iterator[Any], module: Any) -> tuple[torch.Tensor, Callable[[torch.Tensor], Any]]:
             sequences, counts, row = next(rows)
@@ -88,7 +98,7 @@ class Passes:
         return found
 
     def _laid(
-        self, parts: Sequence[tuple[Sequence[SequenceT], bool]]
+        self, parts: Sequence[tuple[Sequence[SequenceT], bool]], routed: bool
     ) -> list[tuple[Sequence[SequenceT], bool, PackedRow]]:
         """The micro-batches with their rows.
 
@@ -96,10 +106,12 @@ class Passes:
         all rows are equally long: with two stages Megatron-core mixes up the lengths that they tell each other.
         """
         if self.layout.chunks == 1:
-            return [(sequences, counts, self._row(sequences, counts=counts)) for sequences, counts in parts]
+            return [
+                (sequences, counts, self._row(sequences, counts=counts, routed=routed)) for sequences, counts in parts
+            ]
         filled = [*parts, *[(parts[0][0], False)] * (-len(parts) % self.layout.pipeline)]
         longest = max(sum(self._row(sequences).lengths) for sequences, _ in filled)
-        return [(sequences, counts, self._row(sequences, longest, counts)) for sequences, counts in filled]
+        return [(sequences, counts, self._row(sequences, longest, counts, routed)) for sequences, counts in filled]
 
     def logprobs(self, output: RowOutput[Any], temperatures: torch.Tensor) -> TargetLogprobs:
         """Logprobs and entropies of the row's N targets, whichever ranks hold them; `temperatures` is (N,)."""
@@ -133,7 +145,9 @@ class Passes:
             hidden = _OfAllRanks.apply(hidden, output.row.owned, len(output.row.targets))  # type: ignore[no-untyped-call]
         return lambda rows: whole_logits(hidden[rows], self.network.head, self._part, self.model.vocabulary)
 
-    def _row(self, sequences: Sequence[Tokens], length: int = 0, counts: bool = True) -> PackedRow:
+    def _row(
+        self, sequences: Sequence[Tokens], length: int = 0, counts: bool = True, routed: bool = False
+    ) -> PackedRow:
         return pack(
             sequences,
             self.device,
@@ -143,6 +157,7 @@ class Passes:
             multiple=self.layout.token_multiple,
             length=length,
             counts=counts,
+            routed=routed,
         )
 
 

@@ -87,8 +87,12 @@ class ContextRanks:
             predictors=batch.predictors[owned] - offsets,
             targets=batch.targets[owned],
             often=often[:, held],
+            experts=self._own_experts(batch.experts, held, added),
         )
         return OwnPart(batch=own, owned=owned, count=len(batch.targets), group=self.group)
+
+    def _own_experts(self, experts: torch.Tensor | None, held: torch.Tensor, added: int) -> torch.Tensor | None:
+        return None if experts is None else F.pad(experts, (0, 0, 0, added))[:, held]
 
     def whole(self, keys_and_values: torch.Tensor) -> torch.Tensor:
         """(2, H, T, D) keys and values of the whole row from each rank's (2, H, t, D); a collective operation."""

@@ -30,6 +30,7 @@ from weir.trainer.model.ops.fused_norms import fuse_norms
 from weir.trainer.model.ops.kept_mass import TruncationRows, kept_mass
 from weir.trainer.model.ops.segment_attention import ATTENTION, can_pack
 from weir.trainer.model.ops.token_logprobs import token_logprobs
+from weir.trainer.model.routing_replay import RoutingReplay
 from weir.trainer.versions.version_folder import FileEntry, copy_tokenizer
 
 # Settings of a model that change its logits after the head; token_logprobs does not apply them.
@@ -55,6 +56,7 @@ class TokenModel(torch.nn.Module):
     """
 
     context: ContextRanks | None = None
+    replay: RoutingReplay | None = None  # of the experts that batches hold
 
     def __init__(self, network: Any, precision: Precision = "float32", *, offloads: bool = False) -> None:
         super().__init__()
@@ -100,6 +102,8 @@ class TokenModel(torch.nn.Module):
         part = part_of(batch, self.context)
         if self.balance is not None:
             self.balance.often = part.batch.often.flatten()
+        if self.replay is not None:
+            self.replay.experts = None if part.batch.experts is None else part.batch.experts.flatten(0, 1)
         predicting = predicting_states(self.network.base_model, part.batch, self.compute, offloads=self.offloads)
         head = self.network.get_output_embeddings().weight.to(self.compute)
         at = None if temperatures is None else part.own(temperatures)

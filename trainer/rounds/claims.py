@@ -174,9 +174,10 @@ def _version_of(folder: Path) -> int:
     return read_manifest(folder).version if (folder / MANIFEST).exists() else 0
 
 
-def pinned_calls(store: StoreConfig, claimed: ClaimedRound) -> PinnedCalls:
+def pinned_calls(store: StoreConfig, claimed: ClaimedRound, config: TrainerConfig) -> PinnedCalls:
     """The claimed calls of each group, from the store. Raises `RoundError` where one is missing."""
-    stored = load_calls(store, [session_id for group in claimed.groups for session_id in group.calls])
+    sessions = [session_id for group in claimed.groups for session_id in group.calls]
+    stored = load_calls(store, sessions, routed_experts=config.routing_replay)
     found = {call.call_id: call for calls in stored.values() for call in calls}
     return {group.group_id: _pinned_calls(group, found) for group in claimed.groups}
 

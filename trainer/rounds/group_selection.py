@@ -100,7 +100,7 @@ def _among_ready(
         eligible = iter(everything)
     for part in _parts(eligible, config.groups_per_round):
         passing = _passing(store, config.groups_where, part)
-        loaded, damaged, unversioned = _read_calls([group for group, _ in passing], catalog, store)
+        loaded, damaged, unversioned = _read_calls([group for group, _ in passing], catalog, store, config)
         choice.damaged |= damaged
         choice.unversioned |= unversioned
         left_out = damaged.keys() | unversioned.keys()
@@ -151,14 +151,14 @@ def _passing(store: StoreConfig, where: str | None, groups: Sequence[Eligible]) 
 
 
 def _read_calls(
-    groups: Sequence[GroupRow], catalog: Catalog, store: StoreConfig
+    groups: Sequence[GroupRow], catalog: Catalog, store: StoreConfig, config: TrainerConfig
 ) -> tuple[dict[str, list[StoredCall]], dict[str, str], dict[str, str]]:
     """The calls of each session, and with reasons the groups that may have more, and those of unknown versions."""
     unknown: dict[str, VersionUnknown] = {}
     sessions = [session_id for group in groups for session_id in group.session_ids]
     snapshot = take_snapshot(store, catalog=catalog, sessions=sessions)
     try:
-        loaded = calls_in(snapshot, sessions, unknown)
+        loaded = calls_in(snapshot, sessions, unknown, routed_experts=config.routing_replay)
     finally:
         snapshot.pin.release()
     unversioned = {

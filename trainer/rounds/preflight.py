@@ -16,10 +16,11 @@ from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.versions.version_folder import versions_folder
 
 
-def check_settings(config: TrainerConfig) -> None:
+def check_settings(config: TrainerConfig, parent: Path) -> None:
     """Raise `TrainerUsageError` where a named function, model folder or device does not exist.
 
-    Also where the judge cannot time the answers whose speed is rewarded; `JudgeUnavailable` where it does not say.
+    Also where the routing of the folder `parent` cannot be replayed, and where the judge cannot time the answers whose
+    speed is rewarded; `JudgeUnavailable` where it does not say.
     """
     load_hooks(config.hooks)
     if config.backend not in BUILT_IN:
@@ -35,6 +36,7 @@ def check_settings(config: TrainerConfig) -> None:
         from weir.trainer.model.token_model import choose_device
 
         choose_device(config.device)
+    check_replay(config, parent)
     require_timing(config)
 
 
@@ -45,3 +47,13 @@ def check_lora_base(config: TrainerConfig, root: Path, model_path: Path) -> None
             f"with lora_rank every round needs its first weights, and {model_path} is a version, which is deleted once "
             "keep_versions newer ones exist; copy that folder elsewhere, and set [model] path to the copy"
         )
+
+
+def check_replay(config: TrainerConfig, folder: Path) -> None:
+    """Raise `TrainerUsageError` where `routing_replay` is set for a model whose routing is not replayed."""
+    if config.routing_replay:
+        from transformers import AutoConfig
+
+        from weir.trainer.model.routing_replay import RoutedShape
+
+        RoutedShape.of(AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config())

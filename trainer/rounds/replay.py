@@ -85,7 +85,7 @@ def replay_round(
     before = _files_of(store, claimed)
     pinned = config.continuing(claimed.config)
     parent = _parent(store, claimed, model_path)
-    data = prepare(claimed, pinned_calls(store, claimed), catalog, pinned, console, RoundTimes())
+    data = prepare(claimed, pinned_calls(store, claimed, pinned), catalog, pinned, console, RoundTimes())
     from weir.trainer.backend import open_backend
 
     if lacks_state(parent):

@@ -57,7 +57,7 @@ def restored(
     backend = open_backend(place, config, reference=Path(config.reference_path or model_path))
     for claimed in chain:
         _check_settings(claimed, config)
-        data = prepare(claimed, pinned_calls(store, claimed), catalog, config, console, RoundTimes())
+        data = prepare(claimed, pinned_calls(store, claimed, config), catalog, config, console, RoundTimes())
         supervised = mixed.of_round(claimed, config, backend.num_steps, len(data.samples))
         seed = claimed.seed + claimed.round
         backend.train(data.samples, fresh_version=claimed.parent, seed=seed, supervised=supervised)

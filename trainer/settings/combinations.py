@@ -133,6 +133,11 @@ DEPENDENCIES = (
         holds=lambda config: config.backend == "torch",
     ),
     Dependency(
+        settings=("routing_replay",),
+        where="backend = torch or megatron",
+        holds=lambda config: config.backend in BUILT_IN,
+    ),
+    Dependency(
         settings=("processes",), where="backend = torch or megatron", holds=lambda config: config.backend in BUILT_IN
     ),
     Dependency(settings=("megatron",), where="backend = megatron", holds=lambda config: config.backend == "megatron"),
@@ -198,10 +203,26 @@ def _has_lower_bound(config: TrainerConfig) -> bool:
     return config.correction == "icepop" or (config.correction == "mis" and config.correction_mode != "truncate")
 
 
+def _of_lora(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
+    yield (
+        config.lora_rank is not None and config.advantage == "gae",
+        "advantage = gae trains a critic with all its weights: choose another algorithm for lora_rank",
+    )
+    yield (
+        config.lora_rank is None and config.publish.form == "adapter",
+        "publish.form = adapter publishes what LoRA trains: set lora_rank",
+    )
+    yield (
+        config.lora_rank is not None and config.reference_path is not None,
+        "with lora_rank the reference is the frozen first weights: remove reference_path",
+    )
+
+
 def _contradictions(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
     yield from _of_credit(config)
     yield from _of_corrections(config)
     yield from _of_divergence(config)
+    yield from _of_lora(config)
     nodes = config.launch.nodes
     yield from _of_megatron(config)
     yield (
@@ -225,21 +246,13 @@ def _contradictions(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
         MOMENTS_ON_HOST,
     )
     yield (
-        config.lora_rank is not None and config.advantage == "gae",
-        "advantage = gae trains a critic with all its weights: choose another algorithm for lora_rank",
+        config.routing_replay and config.compile_layers,
+        "compile_layers does not go with routing_replay, whose routers are watched: remove one of them",
     )
     yield (
         config.keep_state_every > config.keep_versions,
         f"keep_state_every = {config.keep_state_every} is above keep_versions = {config.keep_versions}: the last state "
         "would be deleted before the next one is kept",
-    )
-    yield (
-        config.lora_rank is None and config.publish.form == "adapter",
-        "publish.form = adapter publishes what LoRA trains: set lora_rank",
-    )
-    yield (
-        config.lora_rank is not None and config.reference_path is not None,
-        "with lora_rank the reference is the frozen first weights: remove reference_path",
     )
     yield (
         config.loss_mean == "constant" and config.loss_constant is None,

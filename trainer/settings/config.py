@@ -185,6 +185,10 @@ class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
         default=True,
         description="Compute common prefixes of samples once, where that saves time; gradients do not change.",
     )
+    routing_replay: bool = Field(
+        default=False,
+        description="Train the tokens of a mixture with the experts that proxy.record_routed_experts recorded.",
+    )
     precision: Literal["float32", "bfloat16"] = Field(
         default="float32",
         description="Precision of computation and published weights; the optimiser steps float32 weights in any case.",

@@ -9,11 +9,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support_megatron_models import make_moe
+from support_mixture import routed_by_chance
 from support_model import make_tiny_model
 from support_rank_jobs import RankJob, RankReport, run_jobs
 from support_samples import branching_samples
 
 from weir.trainer.backend import open_backend
+from weir.trainer.credit.samples import Sample
 from weir.trainer.learner.learner import Learner
 from weir.trainer.learner.saved_state import saved_state
 from weir.trainer.learner.torchrun import TorchrunLearner
@@ -27,6 +29,7 @@ ON_HOST = {"offload_weights": True}
 TWO = {"processes": 2}
 COPIES = {"processes": 4, "replicas": 2}
 SHARED = {"context_parallel": 2}
+ROUTED = PLAIN | {"routing_replay": True}
 ROUNDING = 2e-7  # of float32 near one
 
 
@@ -45,12 +48,18 @@ class Divided:
         self.model = make_tiny_model(folder / "model", vocab_size=517, tied=True)  # rows that cannot be shared evenly
         self.samples = branching_samples(self.model)
         self.experts = make_moe(folder / "experts", output_router_logits=True, router_aux_loss_coef=0.5)
-        alone = {"one": PLAIN, "one_half": HALF, "one_smooth": SMOOTH, "one_of_experts": PLAIN}
+        alone = {
+            "one": PLAIN,
+            "one_half": HALF,
+            "one_smooth": SMOOTH,
+            "one_of_experts": PLAIN,
+            "one_of_experts_routed": ROUTED,
+        }
         for name, settings in alone.items():
             model = self._model_of(name)
             learner = Learner(model, TrainerConfig(**settings), reference=model)
             for seed in range(2):
-                learner.train(self.samples, fresh_version=0, seed=seed)
+                learner.train(self._samples_of(name), fresh_version=0, seed=seed)
             (folder / name).mkdir()
             learner.save(folder / name)
         self.reports: dict[str, list[RankReport]] = {}
@@ -63,6 +72,7 @@ class Divided:
                 "again": PLAIN | COPIES,
                 "shared_copies": PLAIN | COPIES | SHARED,
                 "shared_of_experts": PLAIN | COPIES | SHARED,
+                "shared_of_experts_routed": ROUTED | COPIES | SHARED,
                 "shared_smooth": SMOOTH | {"processes": 4, "context_parallel": 4} | RECOMPUTED,
             },
         )
@@ -73,12 +83,15 @@ class Divided:
                 folder=self.folder / "copies" if name == "again" else self._model_of(name),
                 out=self.folder / name,
                 config=TrainerConfig(**own),
-                samples=[] if name == "again" else self.samples,
+                samples=[] if name == "again" else self._samples_of(name),
                 reference=self._model_of(name),
             )
             for name, own in settings.items()
         ]
         self.reports |= zip(settings, run_jobs(jobs, ranks, self.folder), strict=True)
+
+    def _samples_of(self, name: str) -> list[Sample]:
+        return routed_by_chance(self.samples) if "routed" in name else self.samples
 
     def _model_of(self, name: str) -> Path:
         return self.experts if "experts" in name else self.model
@@ -119,6 +132,7 @@ def test_copies_in_cpu_memory_compute_in_bfloat16_with_a_reference_as_one_proces
         ("one", "shared_copies", 1e-5),
         ("one_smooth", "shared_smooth", 5e-2),
         ("one_of_experts", "shared_of_experts", 1e-4),  # with their load-balancing loss
+        ("one_of_experts_routed", "shared_of_experts_routed", 1e-4),
     ],
 )
 def test_tokens_that_ranks_share_have_the_gradients_of_one_process(

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from support_gradients import drifted_samples
 from support_megatron import MegatronJob, MegatronResult, run_jobs
 from support_megatron_models import VOCABULARY, make_latent, make_moe
+from support_mixture import routed_by_chance
 from support_model import make_tiny_model
 from support_samples import make_rows
 
@@ -61,6 +62,9 @@ CASES: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [
     ("moe", 4, {"context": 2, "expert": 2}, {"algorithm": "gspo", "clip_low": 0.04, "clip_high": 0.05}),
     ("balanced", 4, {"pipeline": 2, "expert": 2}, {"algorithm": "dapo", "entropy_coef": 0.01}),
     ("moe", 4, {"tensor": 2, "expert_tensor": 2}, {"algorithm": "sapo"}),
+    ("moe", 2, {"pipeline": 2}, {"algorithm": "dapo", "routing_replay": True, "kl": "k3", "kl_coef": 0.1}),
+    ("balanced", 4, {"tensor": 2, "context": 2}, {"routing_replay": True, "gradient_checkpointing": True}),
+    ("moe", 4, {"pipeline": 2, "expert": 2}, {"algorithm": "grpo", "routing_replay": True, "off_policy_delta": 0.4}),
     ("latent", 2, {"tensor": 2}, {"algorithm": "grpo", "gradient_checkpointing": True}),
     ("latent", 2, {"expert": 2, "fused_activations": True}, {"algorithm": "dapo"}),
     ("latent", 2, {"pipeline": 2}, {"algorithm": "cispo", "kl": "k3", "kl_coef": 0.1}),
@@ -96,6 +100,8 @@ class Found:
             samples = drifted_samples(models[model], TrainerConfig(device="cpu"), at)[:9]
             if at % 4 == 0:
                 samples = truncated(samples)
+            if config.routing_replay:
+                samples = routed_by_chance(samples, at)
             reference = models["other" if model == "qwen3" else model]
             rows = make_rows([5, 3, 9]) if config.sft_files else []
             job = MegatronJob(
@@ -123,7 +129,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
 def by_torch(job: MegatronJob) -> tuple[Any, dict[str, torch.Tensor], TokenStats, float | None, float]:
     """The same by the torch backend, in one process."""
     learner = Learner(job.folder, job.config, reference=job.reference)
-    logprobs = score(learner.model, job.samples, job.config, CPU, learner.ranks)
+    routed = job.config.routing_replay
+    logprobs = score(learner.model, job.samples, job.config, CPU, learner.ranks, routed=routed)
     learner.score(job.samples)
     stats = learner.accumulate(job.samples, job.fresh_version)
     mixed = learner.accumulate_mixed(job.rows)

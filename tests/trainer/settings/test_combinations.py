@@ -63,6 +63,7 @@ WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
     ({"credit": "trajectory"}, "gamma"),
     ({}, "published_weights"),
     ({"backend": "mine.backend:open"}, "processes"),
+    ({"backend": "mine.backend:open"}, "routing_replay"),
     ({}, "offload_activations"),
     ({"backend": "megatron", "gradient_checkpointing": True}, "offload_activations"),
     ({"backend": "megatron"}, "offload_weights"),
@@ -179,7 +180,7 @@ def test_a_setting_that_would_be_ignored_is_refused_by_name(context: dict[str, A
     value = {"gather_precision": "bfloat16", "optimizer": "adamw_8bit"}.get(name, value)
     value = {"lora_targets": ["q_proj"], "keep_state_every": 2, "missing_state": "fresh"}.get(name, value)
     value = {"megatron": {"tensor": 2}, "share_prefixes": False}.get(name, value)
-    value = {"keep_without_spread": True, "kl_ratio": True, "dual_clip": 2.0}.get(name, value)
+    value = {"keep_without_spread": True, "kl_ratio": True, "dual_clip": 2.0, "routing_replay": True}.get(name, value)
     TrainerConfig(**context)
     with pytest.raises(ValueError, match=f"{name} = .* has no effect here"):
         TrainerConfig(**context, **{name: value})
