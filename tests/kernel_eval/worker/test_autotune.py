@@ -30,6 +30,7 @@ class Steps:
     def __init__(self) -> None:
         self.steps: list[int] = []
         self.alternatives: list[list[int]] = []
+        self.num_failed = 0
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[list[int]]:
@@ -64,7 +65,7 @@ def test_the_first_that_works_is_taken_and_some_others_are_recorded(monkeypatch:
     for one in (steps, again):
         runs(monkeypatch, one, below_two)
         assert autotune.run_each(Tuner(100), one, 0, seed, (0,), {}) == 2
-    assert steps.steps == [2]
+    assert (steps.steps, steps.num_failed) == ([2], 2)
     others = [config for (config,) in steps.alternatives[1:]]
     assert len({*others}) == autotune.MOST_SAMPLED - 1
     assert min(others) > 2
