@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from weir.cluster.due import KV_EXHAUSTED, checked_rules
+from weir.cluster.due import checked_rules
 from weir.cluster.errors import ClusterInvalid
 from weir.cluster.state import Tag
 
@@ -74,8 +74,8 @@ class ClusterConfig(BaseModel):
     )
     round_when: tuple[str, ...] = Field(
         default=("batch",),
-        description="Rules upon any of which a round is due: batch, tokens, seconds, member_lost, member_joined; "
-        "'tokens and seconds' is one that needs both. A full batch with no group under way always is.",
+        description="Rules upon any of which a round is due: batch, tokens, seconds, member_lost, member_joined, "
+        "kv_exhausted; 'tokens and seconds' is one that needs both. A full batch with no group under way always is.",
     )
     round_least: int = Field(
         default=1, ge=1, description="A round takes no fewer groups than this, whatever the rules say."
@@ -167,10 +167,6 @@ class ClusterConfig(BaseModel):
                 raise ValueError(f"two members have the {what} {twice}: each needs its own")
         if self.ray_address is not None and self.processes != "ray":
             raise ValueError(f"ray_address is of processes = 'ray', and not of {self.processes!r}: set one of the two")
-        if any(KV_EXHAUSTED in one for one in self.round_when):
-            raise ValueError(
-                f"round_when: engines do not tell of {KV_EXHAUSTED}; it is a rule of `weir simulate` alone"
-            )
         try:
             checked_rules(self.round_when, tokens=self.round_tokens, seconds=self.round_s)
         except ClusterInvalid as error:

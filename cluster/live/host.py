@@ -33,9 +33,8 @@ class Host:
         """`weights` is the newest version; it is the state's version too."""
         self.book = Book(settings, ())
         self.book.resume(weights)
-        self.weights = weights
+        self.weights, self.rounds = weights, 0
         self.timeline = Timeline(keep_segments=False)
-        self.rounds = 0
         self._policy, self._world, self._retry_s = policy, world, retry_s
         self._allowed: deque[int] = deque()  # samples whose group has not started
         self._revoked = 0  # permits of samples that were aborted before their group started
@@ -51,8 +50,7 @@ class Host:
         self._seconds: dict[str, dict[Activity, float]] = {}  # of each member at the begin of its phase
         self._beside: dict[str, dict[Overlap, float]] = {}  # of each member's phase
         self._wanted: int | None = None
-        self._runs = False
-        self._over = asyncio.Event()
+        self._runs, self._over = False, asyncio.Event()
         self._failure: BaseException | None = None
 
     async def run(self, rounds: int | None = None) -> None:
@@ -90,10 +88,14 @@ class Host:
         self._begin(name, Phase.LOST, Activity.NO_ROLE, Event.MEMBER_LOST, note=why)
         self._feed(Event.MEMBER_LOST)
 
+    def kv_exhausted(self, name: str) -> None:
+        """Calls wait at a member of the rotation for room in its KV cache."""
+        self._world.say(f"member {name} has calls that wait for room in its KV cache")
+        self._feed(Event.KV_EXHAUSTED)
+
     def observe(self, name: str, *, busy: bool) -> None:
         """Whether a member of the rotation has work at this moment."""
-        state = self.book.state
-        if name in state.rotation and not state.members[name].loading:
+        if name in self.book.state.rotation and not self.book.state.members[name].loading:
             self.timeline.switch(name, Activity.GENERATE if busy else self._without_calls(), time.monotonic())
 
     def _without_calls(self) -> Activity:
@@ -440,8 +442,6 @@ class Host:
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except asyncio.CancelledError:
-            raise
         except Exception as error:  # the edge of a task: it ends the run
             self._fail(error)
 

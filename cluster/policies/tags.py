@@ -27,7 +27,7 @@ def decide(state: State, event: Event) -> Sequence[Action]:
     """Start what may start, load new weights, and move the members with both tags to where the work is."""
     due = _update_is_due(state)
     actions: list[Action] = [*_tuned(state, event), *_starts(state)]
-    if event is Event.KV_EXHAUSTED or (event in OF_SAMPLES and not due):
+    if (event is Event.KV_EXHAUSTED or event in OF_SAMPLES) and not due:
         return actions
     training = trainers(state, apart=False)
     actions += moves(state, generators(state, training), Role.ROLLOUT)

@@ -102,6 +102,17 @@ class Engines:
             return False
         return any(state.get("num_running", 1) or state.get("num_waiting", 0) for state in states)
 
+    async def lacks_room(self, url: str) -> bool | None:
+        """Whether calls wait at an engine that computes fewer at once than it may: for room in its KV cache.
+
+        None where it does not say, as SGLang does.
+        """
+        try:
+            loads = (await get(self._http, f"{url}/v1/loads?include=core", timeout_s=2.0))["loads"]
+            return any(of["num_waiting_reqs"] and of["num_running_reqs"] < of["max_running_requests"] for of in loads)
+        except (Refused, KeyError, TypeError):
+            return None
+
     async def enter(self, url: str) -> None:
         """Bring an engine into the rotation, with the newest weights. Raises `MemberFailed`."""
         self._returns(url)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 import time
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from weir.cluster.config import ClusterConfig, ClusterMember
-from weir.cluster.due import TOKENS, uses
+from weir.cluster.due import KV_EXHAUSTED, TOKENS, uses
 from weir.cluster.live.host import Host
 from weir.cluster.live.world import GroupCalls
 from weir.cluster.state import Role
@@ -37,7 +38,9 @@ from weir.trainer.rounds.group_selection import Choice, choose_groups
 from weir.trainer.rounds.spread import spreads
 from weir.trainer.settings.config import TrainerConfig
 
+logger = logging.getLogger("weir.scripts.live.lookout")
 SILENT_PROBES = 3  # without an answer, until an engine counts as dead: it may only be slow
+WITHOUT_ROOM = 2  # looks in a row at an engine whose calls wait for its cache; at one they may only wait for their turn
 SEEN_EVERY_S = 5.0
 GROUPS_EVERY_S = 1.0  # for rewards that come later, and groups that others started
 UNTAKEN_S = 30.0  # until a group that no round takes is given up: its rewards may come a little later
@@ -84,6 +87,8 @@ class Lookout:
         self._host, self._engines, self._catalog, self._recorder = host, engines, catalog, recorder
         self._members, self._run = members, run
         self._rules_by_tokens = uses(host.book.state.settings, TOKENS)
+        self._rules_by_cache = uses(host.book.state.settings, KV_EXHAUSTED)
+        self._without_room: dict[str, int] = {}  # looks in a row, by member
         self._silent: dict[str, int] = {}
         self._dead: set[str] = set()  # engines, by URL
         self._join_after: dict[str, float] = {}
@@ -256,9 +261,20 @@ class Lookout:
             return
         if name in state.rotation:
             self._host.observe(name, busy=busy)
+            if self._rules_by_cache or self._members[name].kv_tokens:
+                await self._look_for_room(name, url)
         elif state.members[name].role is Role.TRAIN and not state.members[name].moving and busy:
             with contextlib.suppress(Refused):
                 await self._engines.sweep(url)
+
+    async def _look_for_room(self, name: str, url: str) -> None:
+        """Tell of an engine whose cache has become too small for its calls; until it had room again, once."""
+        lacks = await self._engines.lacks_room(url)
+        if lacks is None and self._rules_by_cache and name not in self._without_room:
+            logger.warning("member %s does not say whether calls wait for its KV cache: kv_exhausted never holds", name)
+        looks = self._without_room[name] = self._without_room.get(name, 0) + 1 if lacks else 0
+        if looks == WITHOUT_ROOM and name in self._host.book.state.rotation:
+            self._host.kv_exhausted(name)
 
     def _lose(self, name: str, why: str) -> None:
         if name in self._host.book.state.members:

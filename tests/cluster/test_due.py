@@ -103,7 +103,6 @@ def test_samples_that_smaller_updates_left_are_taken_before_they_are_too_old() -
     [
         ({"round_when": ["often"]}, "no rule 'often'"),
         ({"round_when": ["seconds"]}, "needs a number of seconds"),
-        ({"round_when": ["batch", "kv_exhausted"]}, "engines do not tell of kv_exhausted"),
     ],
 )
 def test_settings_of_a_controller_are_refused_where_a_rule_could_never_hold(

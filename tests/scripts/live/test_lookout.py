@@ -1,22 +1,28 @@
-"""Groups that no round takes: they are not told as ready, are given up after a while, and others take their places."""
+"""What a lookout tells a host: groups that no round takes, and engines whose calls wait for their KV cache."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
+from sglang_server import needs_sglang, start_sglang
 from support_rounds import Judge, add_group, trainer_config
+from support_router import running_router
 
-from weir.cluster.config import ClusterConfig
+from weir.cluster.config import ClusterConfig, ClusterMember
 from weir.cluster.live.host import Host
 from weir.cluster.live.world import RoundEnd
 from weir.cluster.policies.by_name import POLICIES
-from weir.cluster.state import Member, Settings, Tag
+from weir.cluster.state import Event, Member, Settings, Tag
 from weir.scripts.live import lookout as module
+from weir.scripts.live.engines import Engines
 from weir.scripts.live.lookout import Lookout
 from weir.store.catalog.catalog import Catalog, RewardRow
 from weir.store.config import StoreConfig
@@ -154,3 +160,54 @@ def test_a_group_whose_rewards_are_all_alike_is_replaced_as_often_as_the_setting
 
     assert {*asyncio.run(decide(0.5)).told[0]} == {"alike-too", "different"}, "one of a batch of two is replaced"
     assert {*asyncio.run(decide(0.0)).told[0]} == {"alike", "alike-too"}
+
+
+@needs_sglang
+@pytest.mark.sglang
+def test_calls_that_wait_for_an_engines_cache_make_a_round_due_and_fewer_samples_start(
+    store: StoreConfig, judge: Judge, catalog: Catalog, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    engine = start_sglang(tiny_model_dir, folder=tmp_path, arguments=("--max-total-tokens", "600"))
+    add_group(store, tiny_model_dir, "ready", [0.0, 1.0])
+    reward(catalog, "ready", 2)
+
+    async def decide(router_url: str) -> Host:
+        world = World()
+        rules = Settings(batch=2, max_staleness=1, when=("kv_exhausted",))
+        host = Host(POLICIES["tags"], rules, world, weights=0, retry_s=0.0)
+        trainer = trainer_config(judge, rewards={"score": {"stored": True}}, router_url=router_url)
+        run: Any = SimpleNamespace(settings=SimpleNamespace(store=store), config=ClusterConfig(), trainer=trainer)
+        recorder: Any = SimpleNamespace(seen=lambda _: None)
+        engines = Engines(trainer, store, catalog, Console(file=StringIO()), None)
+        members = {"only": ClusterMember(name="only", url=engine.url, tags=[Tag.ROLLOUT])}
+        lookout = Lookout(host, engines, catalog, recorder, members, run)
+        host.join(Member(name="slot", tags=frozenset({Tag.TRAIN})))
+        await lookout.look()
+        deciding = asyncio.create_task(host.run())
+        await world.started.wait()
+        lookout.group_started("ready")
+        lookout.group_ended("ready", complete=True)
+        await lookout.look_at_groups()
+        await lookout.look()
+        await lookout.look()
+        assert world.told == [] and world.lines == [], "one of a batch of two is ready, and the engine has room"
+        body = {"input_ids": list(range(40)), "sampling_params": {"max_new_tokens": 200, "ignore_eos": True}}
+        with ThreadPoolExecutor(6) as pool:
+            calls = [pool.submit(engine.post, "/generate", body) for _ in range(6)]
+            while not world.lines and not all(call.done() for call in calls):
+                await lookout.look()
+            await lookout.look()
+            await asyncio.to_thread(lambda: [call.result() for call in calls])
+        assert world.lines == ["member only has calls that wait for room in its KV cache"]
+        await world.trains.wait()
+        deciding.cancel()
+        await asyncio.gather(deciding, return_exceptions=True)
+        await engines.close()
+        assert world.told == [["ready"]]
+        return host
+
+    with running_router([engine.url], tmp_path) as router:
+        host = asyncio.run(decide(router.url))
+    engine.stop()
+    assert host.book.state.in_flight_share == pytest.approx(0.9)
+    assert Event.KV_EXHAUSTED not in host.book.state.events, "the round has begun"
