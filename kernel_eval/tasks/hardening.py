@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 from weir.kernel_eval.tasks.changing import Change, changing, each_tensor, is_drawn, of_scale
 from weir.kernel_eval.tasks.draws.constant_inputs import is_constant, replacements
@@ -362,17 +362,11 @@ def _beside(values: tuple[float, ...]) -> tuple[float, ...]:
 def _other_numbers(inputs: list[Any]) -> list[Any]:
     """Other floats in place of Python's; what is between 0 and 1 stays there, and zero comes there."""
     zero = _ABOVE_ZERO + float(torch.rand(())) / 2
-    return _each_number(inputs, lambda value: _other_number(value) or zero)  # type: ignore[no-any-return]
+    return tree_map_only(float, lambda value: _other_number(value) or zero, inputs)  # type: ignore[no-any-return]
 
 
 def _other_but_zeros(inputs: list[Any]) -> list[Any]:
-    return _each_number(inputs, _other_number)  # type: ignore[no-any-return]
-
-
-def _each_number(value: Any, change: Callable[[float], float]) -> Any:
-    if isinstance(value, list | tuple):
-        return type(value)(_each_number(item, change) for item in value)
-    return change(value) if isinstance(value, float) else value
+    return tree_map_only(float, _other_number, inputs)  # type: ignore[no-any-return]
 
 
 def _other_whole(at: int, more: int, inputs: list[Any]) -> list[Any]:
