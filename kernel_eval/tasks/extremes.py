@@ -47,6 +47,7 @@ def with_far_extremes(
         return value
     changed = value.clone(memory_format=torch.contiguous_format)
     usual = _usual(value)
+    ends: list[tuple[tuple[int, ...], int]] = []  # rows, and the end of each that is far beyond its other values
     kept = (_levels(mask, across) for mask in (_of_one_sign(changed), _small(changed)))
     for rows, of_one_sign, small in zip(_levels(changed, across), *kept, strict=True):
         for part, chosen in _chosen(rows):
@@ -58,7 +59,12 @@ def with_far_extremes(
             margins = _MARGIN[0] + (_MARGIN[1] - _MARGIN[0]) * torch.rand(2, len(part), dtype=torch.float64)
             margins *= far
             upper, lower = margins.to(part.device, part.dtype) * (high - low)
-            upper[:2] += farther * is_last * (high - low > usual / 4)[:2]
+            if farther and is_last:  # in rows below zero an extreme stays below it, and cannot be far; zeros stay
+                sure = (high >= 0) & (high - low > usual / 4) & (part[:, 0] != 0) & (part[:, -1] != 0)
+                numbers = torch.nonzero(sure).view(-1)[:2]
+                places[numbers.cpu()] = torch.tensor([width - 1, 0])[: len(numbers)]
+                upper[numbers] += farther
+                ends = [*zip(zip(*(place[numbers].tolist() for place in chosen), strict=True), (-1, 0), strict=False)]
             top = torch.where(high < 0, high / 2, high + upper)
             bottom = torch.where(low > 0, low / 2, low - lower)
             for is_taken, at, extreme in ((largest, places, top), (least, width - 1 - places, bottom)):
@@ -68,6 +74,10 @@ def with_far_extremes(
                 fits &= is_last | ~small[there]
                 fits &= ~of_one_sign[there] | (before.sign() == extreme.sign())
                 rows[there] = torch.where(fits, extreme, before)
+    for row, end in ends:  # beyond the extreme of the whole tensor, too, where that came into the same row
+        top = changed[row].max()
+        if changed[row][end] < top < torch.finfo(changed.dtype).max / 4 - farther:
+            changed[row][end] = top + farther
     return changed
 
 
