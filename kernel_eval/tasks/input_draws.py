@@ -205,7 +205,7 @@ def _signed(like: torch.Tensor) -> torch.Tensor:
 
 
 def _tiny(like: torch.Tensor) -> torch.Tensor:
-    scale: float = 10.0 ** (-2 - float(torch.rand(())))
+    scale: float = 10.0 ** (-2.5 - float(torch.rand(())) / 2)
     return torch.randn_like(like) * scale
 
 

@@ -29,7 +29,7 @@ class Draw(StrEnum):
     SPARSE = "sparse"  # almost zero but for few spikes: no part of a reduction can be left out
     OFFSET = "offset"  # normals around a large value
     SIGNED = "signed"  # each row of one sign: a zero is not the largest of those below it
-    TINY = "tiny"  # normals of scale 0.001 to 0.01: what is added to a divisor counts
+    TINY = "tiny"  # normals of scale 0.001 to 0.003: what is added to a divisor counts
     HUGE = "huge"  # normals of scale 1,000 to 10,000: beyond bounds that a task sets
     EXACT = "exact"  # whole numbers from -3 to 3: zeros, equal values, values at bounds
     MILD = "mild"  # slices of those kinds whose products, powers and exponentials stay finite
