@@ -39,7 +39,7 @@ class ServedAdapter(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_among(self, models: dict[str, Any]) -> bool:
         """Whether an engine that answers `/v1/models` so serves an adapter of this name."""
-        return any(model["id"] == self.name and model.get("parent") for model in models["data"])
+        return any(model["id"] == self.name and model.get("parent") for model in models.get("data", ()))
 
 
 def fp8_folder(folder: Path) -> Path:

@@ -25,7 +25,7 @@ from weir.proxy.engines.router import Liveness, Probe, RouterClient, RouterFaile
 from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.trainer.errors import HoldTooShort, TrainerError
-from weir.trainer.http_json import LIMITS, Refused, for_each, get, post
+from weir.trainer.http_json import LIMITS, Refused, Unreachable, for_each, get, post
 from weir.trainer.publishing.catalog_entries import control_key, serve
 from weir.trainer.publishing.gates import Gates
 from weir.trainer.publishing.publish import PublishReport
@@ -110,6 +110,8 @@ class Engines:
         try:
             loads = (await get(self._http, f"{url}/v1/loads?include=core", timeout_s=2.0))["loads"]
             return any(of["num_waiting_reqs"] and of["num_running_reqs"] < of["max_running_requests"] for of in loads)
+        except Unreachable:  # it may be slow for once
+            return False
         except (Refused, KeyError, TypeError):
             return None
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from weir.trainer.model.batching import Tokens, experts_of
+from weir.trainer.model.batching import Tokens, laid_experts
 
 Places = npt.NDArray[np.int64]
 
@@ -59,9 +59,10 @@ def pack(
     lengths[-1] += max(0, length - sum(lengths))
     starts = np.cumsum([0, *lengths[:-1]])
     row, often = np.zeros((2, sum(lengths)), dtype=np.int64)
-    for start, ids in zip(starts, inputs, strict=True):
-        row[start : start + len(ids)] = ids
-        often[start : start + len(ids)] = counts
+    laid = [np.arange(start, start + len(ids)) for start, ids in zip(starts, inputs, strict=True)]
+    for at, ids in zip(laid, inputs, strict=True):
+        row[at] = ids
+        often[at] = counts
     held = [_held(lengths, ranks, of) for of in range(ranks)]
     places = np.empty(len(row), dtype=np.int64)
     places[np.concatenate(held)] = np.arange(len(row))
@@ -81,17 +82,8 @@ def pack(
         targets=_tensor(targets, device),
         often=_tensor(often[held[rank]], device),
         num_tokens=sum(map(len, inputs)),
-        experts=_experts(sequences, starts, len(row), device)[held[rank]] if routed else None,
+        experts=laid_experts(sequences, laid, row.shape, device)[held[rank]] if routed else None,
     )
-
-
-def _experts(sequences: Sequence[Tokens], starts: Places, length: int, device: torch.device) -> torch.Tensor:
-    """Of a whole row; padding has some, which differ within a layer."""
-    found = [experts_of(sequence) for sequence in sequences]
-    laid = np.tile(np.arange(found[0].shape[1], dtype=np.int32), (length, 1))
-    for start, experts in zip(starts, found, strict=True):
-        laid[start : start + len(experts)] = experts
-    return torch.from_numpy(laid).to(device)
 
 
 def _padded(lengths: Sequence[int], ranks: int, tensor: int) -> list[int]:

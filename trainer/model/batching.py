@@ -123,11 +123,11 @@ def lay_out(
         predictors=_tensor(predictors, device),
         targets=_tensor(ids, device),
         often=_tensor(often, device),
-        experts=_experts(sequences, places, rows.shape, device) if routed else None,
+        experts=laid_experts(sequences, places, rows.shape, device) if routed else None,
     )
 
 
-def experts_of(sequence: Tokens) -> Experts:
+def _experts_of(sequence: Tokens) -> Experts:
     """The experts of a sequence's inputs, (T - 1, layers × chosen)."""
     found: Experts | None = getattr(sequence, "routed_experts", None)
     assert found is not None and len(found) == len(sequence.ids) - 1, "samples without experts are not replayed"
@@ -138,7 +138,7 @@ def _labels(sequences: Sequence[Tokens]) -> list[TokenIds]:
     """Numbers of the sequences' inputs that are equal where token and experts are, by their hashes."""
     hashes, lengths = [], []
     for sequence in sequences:
-        experts = experts_of(sequence).astype("<u2").view(np.uint8)
+        experts = _experts_of(sequence).astype("<u2").view(np.uint8)
         rows = np.concatenate([sequence.ids[:-1, None].astype("<u4").view(np.uint8), experts], axis=1)
         data, width = rows.tobytes(), rows.shape[1]
         hashes += [xxh3_64_intdigest(data[at : at + width]) for at in range(0, len(data), width)]
@@ -147,14 +147,14 @@ def _labels(sequences: Sequence[Tokens]) -> list[TokenIds]:
     return np.split(numbers, np.cumsum(lengths)[:-1])
 
 
-def _experts(
+def laid_experts(
     sequences: Sequence[Tokens],
     places: Sequence[npt.NDArray[np.int64]],
     shape: tuple[int, ...],
     device: torch.device,
 ) -> torch.Tensor:
-    """(B, T, layers × chosen) int32; padding has some, which differ within a layer."""
-    found = [experts_of(sequence) for sequence in sequences]
+    """Each token's experts at its place, `shape` × (layers × chosen) int32; padding has some that differ in a layer."""
+    found = [_experts_of(sequence) for sequence in sequences]
     width = found[0].shape[1]
     laid = np.tile(np.arange(width, dtype=np.int32), (*shape, 1)).reshape(-1, width)
     for place, experts in zip(places, found, strict=True):

@@ -72,7 +72,7 @@ async def unfit_to_serve(
     if not member.serves_adapters or not member.one_replica:
         return f"it serves no adapters that are loaded while it runs: {remedy}, and without data parallelism"
     if await asyncio.to_thread(base_files, Path(member.folder)) != adapter.base_files:
-        return f"its weights in {member.folder} are not the base of the adapter: {remedy}"
+        return f"its weights in {member.folder}, as this machine sees it, are not the base of the adapter: {remedy}"
     version = str((await get(http, f"{member.url}/model_info", timeout_s=timeout_s)).get("weight_version"))
     if not version.isdecimal() or adapter.is_among(await get(http, f"{member.url}/v1/models", timeout_s=timeout_s)):
         return None

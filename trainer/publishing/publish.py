@@ -148,8 +148,6 @@ async def _publish(
                 failed = delivery.failed | await _read_back(http, loaded, version, config, hold)
                 too_short = delivery.none_paused_in_time or hold.is_over(LOADED)
             served = len(failed) < len(config.engine_urls)
-            if served:
-                await delivery.keep_form()
         finally:
             failed = dict.fromkeys(delivery.spoiled, "it has no version whole") | delivery.failed | failed
             left_out = {url: why for url, why in failed.items() if served or url in delivery.spoiled}
@@ -165,6 +163,7 @@ async def _publish(
             remedy = f"calls wait {hold.limit_s:g} s at most" if too_short else f"repair and `weir publish {folder}`"
             error = HoldTooShort if too_short else PublishFailed
             raise error(f"no engine serves version {version}, {_kept(delivery.spoiled)}: {_listed(failed)}; {remedy}")
+        await delivery.keep_form()
     return _report(version, config, failed, times, delivery)
 
 

@@ -156,7 +156,7 @@ def test_sglang_serves_each_adapter_beside_its_base_and_records_name_its_version
     assert (versions(record), unpack_logprobs(record.output_logprobs).tolist()) == (["3"], expected(third, record))
 
     stack.write(4, lambda aside: make_tiny_model(aside, seed=9) and None)
-    with pytest.raises(PublishFailed, match="are not the base of the adapter: restart it on"):
+    with pytest.raises(PublishFailed, match="as this machine sees it, are not the base of the adapter: restart it on"):
         stack.publish(4)
     unloaded = httpx.post(f"{stack.engine.url}/unload_lora_adapter", json={"lora_name": "policy"}, timeout=60)
     assert unloaded.json()["success"], unloaded.text
