@@ -24,6 +24,7 @@ from support_samples import make_samples
 from support_servers import ServerProcess, start_engine
 
 from weir.scripts.cli.doctor.exactness import exactness_findings
+from weir.scripts.cli.doctor.finding import Verdict
 from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.store.records.call_record import CallRecord, unpack_ids, unpack_logprobs
@@ -126,7 +127,7 @@ def test_sglang_serves_each_adapter_beside_its_base_and_records_name_its_version
     assert (versions(record), unpack_logprobs(record.output_logprobs).tolist()) == (["2"], expected(second, record))
     assert unpack_logprobs(record.output_logprobs).tolist() != expected(base, record)
     findings = exactness_findings(stack.engine.url, second, "float32", adapter_name="policy")
-    assert [finding.problem for finding in findings] == [None] * 3
+    assert [finding.verdict for finding in findings] == [Verdict.OK] * 3, findings
     assert published(second) == adapter_folder(second)
     assert verify(adapter_folder(second)).version == 2
     weights = (second / "model.safetensors").stat().st_size
