@@ -59,10 +59,11 @@ def with_far_extremes(
             margins = _MARGIN[0] + (_MARGIN[1] - _MARGIN[0]) * torch.rand(2, len(part), dtype=torch.float64)
             margins *= far
             upper, lower = margins.to(part.device, part.dtype) * (high - low)
-            if farther and is_last:  # in rows below zero an extreme stays below it, and cannot be far; zeros stay
-                sure = (high >= 0) & (high - low > usual / 4) & (part[:, 0] != 0) & (part[:, -1] != 0)
-                numbers = torch.nonzero(sure).view(-1)[:2]
-                places[numbers.cpu()] = torch.tensor([width - 1, 0])[: len(numbers)]
+            # Both ends of some row, whatever is drawn: below zero an extreme cannot be far, and zeros stay.
+            sure = (high >= 0) & (part[:, 0] != 0) & (part[:, -1] != 0)
+            numbers = torch.nonzero(sure & (high - low > usual / 4)).view(-1)[:2]
+            places[numbers.cpu()] = torch.tensor([width - 1, 0])[: len(numbers)]
+            if farther and is_last:
                 upper[numbers] += farther
                 ends = [*zip(zip(*(place[numbers].tolist() for place in chosen), strict=True), (-1, 0), strict=False)]
             top = torch.where(high < 0, high / 2, high + upper)
