@@ -273,8 +273,7 @@ class Trainer:
             return None
         self._check_content(self._parent_folder(claimed), claimed, times)
         with times.step("read"):
-            config = self.config.continuing(claimed.config)
-            return PlannedRound(claimed=claimed, calls=pinned_calls(self.store, claimed, config))
+            return PlannedRound(claimed=claimed, calls=pinned_calls(self.store, claimed, self.config))
 
     def _claimed(self, lease: Lease, times: RoundTimes, among: Container[str] | None) -> PlannedRound | None:
         """A new round, with the calls that were read to choose its groups."""

@@ -175,9 +175,12 @@ def _version_of(folder: Path) -> int:
 
 
 def pinned_calls(store: StoreConfig, claimed: ClaimedRound, config: TrainerConfig) -> PinnedCalls:
-    """The claimed calls of each group, from the store. Raises `RoundError` where one is missing."""
+    """The claimed calls of each group, from the store, with what the round's own settings need of them.
+
+    Raises `RoundError` where one is missing.
+    """
     sessions = [session_id for group in claimed.groups for session_id in group.calls]
-    stored = load_calls(store, sessions, routed_experts=config.routing_replay)
+    stored = load_calls(store, sessions, routed_experts=config.continuing(claimed.config).routing_replay)
     found = {call.call_id: call for calls in stored.values() for call in calls}
     return {group.group_id: _pinned_calls(group, found) for group in claimed.groups}
 
