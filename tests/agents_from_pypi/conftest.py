@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import duckdb
 import pytest
 from support_model import make_tiny_model, make_tokenizer
 from support_scripted_engine import Script, ScriptedEngine, logprob_of
@@ -23,6 +25,7 @@ class Theatre:
 
     stack: Stack
     engine: ScriptedEngine
+    _snapshot: duckdb.DuckDBPyConnection | None = None
 
     def play(self, *texts: str, stopped_by: str | None = None) -> list[Script]:
         """The engine gives these answers one after the other, and none after the last.
@@ -41,9 +44,21 @@ class Theatre:
         """A base_url for an agent."""
         return self.stack.proxy.url + path
 
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """The store's current content; queries inside share it, since opening it is what costs."""
+        if self._snapshot is not None:
+            yield self._snapshot
+            return
+        with connect(self.stack.settings.store) as self._snapshot:
+            try:
+                yield self._snapshot
+            finally:
+                self._snapshot = None
+
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """The rows of one SELECT on the store's current content."""
-        with connect(self.stack.settings.store) as db:
+        with self.snapshot() as db:
             return db.execute(query, values).fetchall()
 
     def column(self, query: str, *values: Any) -> list[Any]:
@@ -56,6 +71,10 @@ class Theatre:
 
     def hold_answers(self, session_id: str, answers: Sequence[Script]) -> None:
         """Assert that the session's calls and their tokens are the played answers, id for id."""
+        with self.snapshot():
+            self._hold_answers(session_id, answers)
+
+    def _hold_answers(self, session_id: str, answers: Sequence[Script]) -> None:
         query = "SELECT output_ids FROM calls WHERE session_id = ? ORDER BY started_us"
         assert self.column(query, session_id) == [answer.ids for answer in answers]
         query = "SELECT token_id FROM tokens JOIN calls USING (call_id) WHERE calls.session_id = ? ORDER BY ALL"
@@ -65,7 +84,11 @@ class Theatre:
 
     def hold_line(self, session_id: str, answers: Sequence[Script]) -> None:
         """Assert that the session is one branch: each call continues the one before it with its exact ids."""
-        self.hold_answers(session_id, answers)
+        with self.snapshot():
+            self._hold_line(session_id, answers)
+
+    def _hold_line(self, session_id: str, answers: Sequence[Script]) -> None:
+        self._hold_answers(session_id, answers)
         query = "SELECT call_id, parent_call, depth, stitch, stitch_call FROM calls WHERE session_id = ? ORDER BY depth"
         rows = self.rows(query, session_id)
         ids = [row[0] for row in rows]
