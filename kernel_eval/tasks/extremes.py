@@ -12,6 +12,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
+from typing import Any, NamedTuple
 
 import torch
 
@@ -31,6 +32,8 @@ _LEAST_OF_ONE_SIGN = 8  # values in a row; fewer are of one sign by chance
 _LEAST_SORTED = 3  # values of a row that is put in order
 _SMALL = 300.0  # times smaller than others is a row that is small on purpose
 _TRIED = 16  # rows, of which some are put in order
+_TRIED_ENDS = 64  # rows, of which some have extremes at their ends
+_LAST_OF_ONE = 4  # draws of a single row, of which one has its largest value first and others last
 _LOUD = 4.0  # times as large as the rows that they replace
 
 
@@ -40,46 +43,99 @@ def with_far_extremes(
     """Some rows have their largest and their least value, beyond all others, at chosen places.
 
     `across`: rows along each dimension, not only along the last ones together. `farther`: how far beyond, at least,
-    where the first and the last place of a row along the last dimension are the extremes.
+    where the first or the last place of a row along the last dimension is the largest.
     Zeros stay, what is small beside others stays so, and so does the sign of a row or column whose values have one.
     """
     if not _may_change(value):
         return value
     changed = value.clone(memory_format=torch.contiguous_format)
-    usual = _usual(value)
-    ends: list[tuple[tuple[int, ...], int]] = []  # rows, and the end of each that is far beyond its other values
-    kept = (_levels(mask, across) for mask in (_of_one_sign(changed), _small(changed)))
-    for rows, of_one_sign, small in zip(_levels(changed, across), *kept, strict=True):
-        for part, chosen in _chosen(rows):
+    kinds = _kinds(changed, across)
+    for kind in kinds:
+        for part, chosen in _chosen(kind.rows):
             low, high = part.aminmax(dim=-1)
-            width = part.shape[-1]
-            places = seldom(len(part), width)
-            is_last = rows.shape == value.shape and rows.stride() == changed.stride()
-            far = _ROWS_TIMES if is_last else 1.0
-            margins = _MARGIN[0] + (_MARGIN[1] - _MARGIN[0]) * torch.rand(2, len(part), dtype=torch.float64)
-            margins *= far
-            upper, lower = margins.to(part.device, part.dtype) * (high - low)
-            # Both ends of some row, whatever is drawn: below zero an extreme cannot be far, and zeros stay.
-            sure = (high >= 0) & (part[:, 0] != 0) & (part[:, -1] != 0)
-            numbers = torch.nonzero(sure & (high - low > usual / 4)).view(-1)[:2]
-            places[numbers.cpu()] = torch.tensor([width - 1, 0])[: len(numbers)]
-            if farther and is_last:
-                upper[numbers] += farther
-                ends = [*zip(zip(*(place[numbers].tolist() for place in chosen), strict=True), (-1, 0), strict=False)]
+            upper, lower = kind.margin(high - low), kind.margin(high - low)
+            places = seldom(len(part), part.shape[-1])
             top = torch.where(high < 0, high / 2, high + upper)
             bottom = torch.where(low > 0, low / 2, low - lower)
-            for is_taken, at, extreme in ((largest, places, top), (least, width - 1 - places, bottom)):
+            for is_taken, at, extreme in ((largest, places, top), (least, part.shape[-1] - 1 - places, bottom)):
                 there = (*chosen, at.to(part.device))
-                before = rows[there]
-                fits = is_taken & (before != 0) & (extreme.abs() < torch.finfo(part.dtype).max / 4)
-                fits &= is_last | ~small[there]
-                fits &= ~of_one_sign[there] | (before.sign() == extreme.sign())
-                rows[there] = torch.where(fits, extreme, before)
-    for row, end in ends:  # beyond the extreme of the whole tensor, too, where that came into the same row
-        top = changed[row].max()
-        if changed[row][end] < top < torch.finfo(changed.dtype).max / 4 - farther:
-            changed[row][end] = top + farther
+                kind.rows[there] = torch.where(is_taken & kind.may_be(there, extreme), extreme, kind.rows[there])
+    signs = [sign for sign, is_taken in ((1, largest), (-1, least)) if is_taken]
+    flat = changed.view(-1)
+    outermost = [(sign, end) for sign in signs for end in (-1, 0) if _is_extreme(flat, sign, end)]
+    for kind in kinds:
+        _make_ends_extreme(kind, signs, _usual(value) / 4, farther if kind.is_last else 0.0)
+    for sign, end in outermost:
+        if not _is_extreme(flat, sign, end):
+            flat[end] = sign * (sign * flat).amax() * (1 + _MARGIN[0])
     return changed
+
+
+class _Kind(NamedTuple):
+    """Rows of one kind of a tensor, whose zeros stay, as do what is small beside others and the sign of whole rows."""
+
+    rows: torch.Tensor  # (..., their elements), a view
+    of_one_sign: torch.Tensor  # of that shape: `_of_one_sign`
+    small: torch.Tensor  # of that shape: `_small`
+    is_last: bool  # they lie along the last dimension
+
+    def margin(self, widths: torch.Tensor) -> torch.Tensor:
+        """By how much an extreme lies beyond rows whose values are so far apart."""
+        drawn = _MARGIN[0] + (_MARGIN[1] - _MARGIN[0]) * torch.rand(widths.shape, dtype=torch.float64)
+        return (drawn * (_ROWS_TIMES if self.is_last else 1.0)).to(widths) * widths
+
+    def may_be(self, there: tuple[Any, ...], extreme: torch.Tensor) -> torch.Tensor:
+        """At which of some places of the rows an extreme may stand."""
+        before = self.rows[there]
+        may = (before != 0) & (extreme.abs() < torch.finfo(before.dtype).max / 4)
+        may &= self.is_last | ~self.small[there]
+        return may & (~self.of_one_sign[there] | (before.sign() == extreme.sign()))
+
+
+def _is_extreme(flat: torch.Tensor, sign: int, end: int) -> bool:
+    return int((sign * flat).argmax()) == end % len(flat)
+
+
+def _kinds(changed: torch.Tensor, across: bool) -> list[_Kind]:
+    tensors = (changed, _of_one_sign(changed), _small(changed))
+    return [
+        _Kind(*views, is_last=views[0].shape == changed.shape and views[0].stride() == changed.stride())
+        for views in zip(*(_levels(tensor, across) for tensor in tensors), strict=True)
+    ]
+
+
+def _make_ends_extreme(kind: _Kind, signs: Sequence[int], least_range: float, farther: float) -> None:
+    """Both ends of a row become its largest values, each in a row of its own, and its least ones: this is certain.
+
+    `farther`: how far the largest lie beyond others at least. The first and the last row stay if others can be taken:
+    their ends are those of longer rows.
+    """
+    others, width = kind.rows.shape[:-1], kind.rows.shape[-1]
+    count = prod(others)
+    if width < 2 or (count < 2 and not kind.is_last):
+        return
+    number = max(1, min(count, _TRIED_ENDS, _MOST // width))
+    numbers = torch.randperm(count)[:number] if count < _MOST else torch.randint(count, (number,)).unique()
+    at = tuple(place.to(kind.rows.device) for place in torch.unravel_index(numbers, others)) if others else ()
+    part = kind.rows[at].reshape(-1, width)
+    low, high = part.aminmax(dim=-1)
+    usable = torch.isfinite(high - low) & (high - low > least_range)
+    is_inner = ((numbers > 0) & (numbers < count - 1)).to(part.device)
+    ends = (-1, 0) if count > 1 or int(torch.randint(_LAST_OF_ONE, ())) else (0, -1)
+    given: list[tuple[int, int, int]] = []  # rows, signs, ends
+    for sign, end in itertools.product(signs, ends):
+        margin = kind.margin(high - low)
+        own, extreme = (high, high + margin + farther) if sign > 0 else (low, low - margin)
+        there = (*at, torch.full((len(part),), end % width, device=part.device))
+        fits = usable & (sign * own >= 0) & kind.may_be(there, extreme)
+        fits[[row for row, its_sign, its_end in given if sign == its_sign or end == its_end]] = False
+        for allowed in (fits & is_inner, fits):
+            if bool(allowed.any()):
+                rows = allowed.nonzero().view(-1)
+                row = int(rows[torch.randint(len(rows), ())])
+                kind.rows[tuple(place[row] for place in there)] = extreme[row]
+                given.append((row, sign, end))
+                break
 
 
 def with_moved_extremes(value: torch.Tensor, across: bool) -> torch.Tensor:
