@@ -99,8 +99,8 @@ def _is_extreme(flat: torch.Tensor, sign: int, end: int) -> bool:
 def _kinds(changed: torch.Tensor, across: bool) -> list[_Kind]:
     tensors = (changed, _of_one_sign(changed), _small(changed))
     return [
-        _Kind(*views, is_last=views[0].shape == changed.shape and views[0].stride() == changed.stride())
-        for views in zip(*(_levels(tensor, across) for tensor in tensors), strict=True)
+        _Kind(rows, of_one_sign, small, rows.shape == changed.shape and rows.stride() == changed.stride())
+        for rows, of_one_sign, small in zip(*(_levels(tensor, across) for tensor in tensors), strict=True)
     ]
 
 
@@ -115,7 +115,7 @@ def _make_ends_extreme(kind: _Kind, signs: Sequence[int], least_range: float, fa
     if width < 2 or (count < 2 and not kind.is_last):
         return
     number = max(1, min(count, _TRIED_ENDS, _MOST // width))
-    numbers = torch.randperm(count)[:number] if count < _MOST else torch.randint(count, (number,)).unique()
+    numbers = torch.randperm(count)[:number] if count < _MOST else torch.unique(torch.randint(count, (number,)))
     at = tuple(place.to(kind.rows.device) for place in torch.unravel_index(numbers, others)) if others else ()
     part = kind.rows[at].reshape(-1, width)
     low, high = part.aminmax(dim=-1)
