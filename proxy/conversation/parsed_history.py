@@ -15,7 +15,7 @@ import xxhash
 from cachetools import LRUCache
 
 from weir.proxy.conversation.call_request import Message
-from weir.proxy.conversation.digests import Digest, extend
+from weir.proxy.conversation.digests import Digest
 
 _SHORTEST = 1024  # bytes; parsing a shorter history is faster than finding it
 _LIMIT = 2048  # heads by which beginnings are found
@@ -30,6 +30,7 @@ class Beginning:
     num_bytes: int  # of their JSON, from the opening bracket to the end of the last message
     name: bytes  # digest of those bytes
     end: bytes  # the last of them
+    num_items: int  # of the array
     num_messages: int
     num_characters: int
     digests: list[Digest]
@@ -37,7 +38,7 @@ class Beginning:
 
 
 class Beginnings:
-    """Recently parsed beginnings."""
+    """Recently parsed beginnings of the conversations of one dialect."""
 
     def __init__(self) -> None:
         self._by_head: LRUCache[bytes, list[Beginning]] = LRUCache(_LIMIT)
@@ -54,21 +55,21 @@ class Beginnings:
                     return one
         return None
 
-    def remember(self, raw: bytes, digests: list[Digest], num_characters: int, images: tuple[str, ...] = ()) -> None:
-        """Keep what parsing a JSON array of messages gave."""
-        num_bytes = len(raw) - 1
-        while raw[num_bytes - 1] in b" \t\r\n":
-            num_bytes -= 1
-        inside = memoryview(raw)[:num_bytes]
-        size = next(_powers_below(num_bytes), None)
+    def remember(
+        self, raw: bytes, digests: list[Digest], *, num_items: int, num_characters: int, images: tuple[str, ...] = ()
+    ) -> None:
+        """Keep what parsing gave of a JSON array from its opening bracket to the end of an item."""
+        inside = memoryview(raw)
+        size = next(_powers_below(len(raw)), None)
         if size is None:
             return
         head = _name(inside[:size])
         alike = self._by_head.setdefault(head, [])
         beginning = Beginning(
-            num_bytes=num_bytes,
+            num_bytes=len(raw),
             name=_name(inside),
             end=bytes(inside[-_END:]),
+            num_items=num_items,
             num_messages=len(digests) - 1,
             num_characters=num_characters,
             digests=digests,
@@ -79,11 +80,17 @@ class Beginnings:
 
 
 class History(Sequence[Message]):
-    """The messages of a request whose beginning is known; those of the beginning are parsed on demand."""
+    """The messages of a request whose beginning is known; those of the beginning are parsed on demand.
 
-    __slots__ = ("_begun", "_new", "_old", "_read")
+    Those in `front` stand before it.
+    """
 
-    def __init__(self, begun: Beginning, new: list[Message], read: Callable[[], list[Message]]) -> None:
+    __slots__ = ("_begun", "_front", "_new", "_old", "_read")
+
+    def __init__(
+        self, front: list[Message], begun: Beginning, new: list[Message], read: Callable[[], list[Message]]
+    ) -> None:
+        self._front = front
         self._begun = begun
         self._new = new
         self._read = read
@@ -92,10 +99,10 @@ class History(Sequence[Message]):
     @property
     def num_characters(self) -> int:
         """The number of characters in all contents."""
-        return self._begun.num_characters + num_characters(self._new)
+        return num_characters(self._front) + self._begun.num_characters + num_characters(self._new)
 
     def __len__(self) -> int:
-        return self._begun.num_messages + len(self._new)
+        return len(self._front) + self._begun.num_messages + len(self._new)
 
     @overload
     def __getitem__(self, at: int) -> Message: ...
@@ -103,7 +110,7 @@ class History(Sequence[Message]):
     def __getitem__(self, at: slice) -> list[Message]: ...
     def __getitem__(self, at: int | slice) -> Message | list[Message]:
         numbers = range(len(self))[at]
-        start = self._begun.num_messages
+        start = len(self._front) + self._begun.num_messages
         if isinstance(numbers, int):
             return self._new[numbers - start] if numbers >= start else self._all()[numbers]
         if not numbers or min(numbers[0], numbers[-1]) >= start:
@@ -116,7 +123,7 @@ class History(Sequence[Message]):
     def _all(self) -> list[Message]:
         if self._old is None:
             self._old = self._read()
-        return [*self._old, *self._new]
+        return [*self._front, *self._old, *self._new]
 
 
 def num_characters(messages: Sequence[Message]) -> int:
@@ -124,14 +131,6 @@ def num_characters(messages: Sequence[Message]) -> int:
     if isinstance(messages, History):
         return messages.num_characters
     return sum(len(message.get("content") or "") for message in messages)
-
-
-def continued_chain(begun: Beginning, new: Sequence[Message]) -> list[Digest]:
-    """The digest chain of a known beginning and of the messages that follow it."""
-    digests = list(begun.digests)
-    for message in new:
-        digests.append(extend(digests[-1], message))
-    return digests
 
 
 def _powers_below(num_bytes: int) -> Iterator[int]:

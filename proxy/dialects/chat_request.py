@@ -6,12 +6,11 @@ or refused with a 400 that names it; nothing is dropped silently, and nothing bu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from weir.proxy.conversation.call_request import CallRequest, Message, Tool, ToolUse
-from weir.proxy.conversation.digests import Digest, chain, root_digest
-from weir.proxy.conversation.parsed_history import Beginnings, History, continued_chain, num_characters
+from weir.proxy.conversation.digests import root_digest
+from weir.proxy.conversation.parsed_history import Beginnings
 from weir.proxy.dialects.body import (
     ENGINE_SAMPLING,
     IMAGE,
@@ -32,20 +31,17 @@ from weir.proxy.dialects.body import (
     stops_in,
     top_in,
     unsupported,
-    value_of,
 )
+from weir.proxy.dialects.histories import array_of, history_in
 from weir.proxy.dialects.wishes import in_chat
 from weir.proxy.errors import BadRequest
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 
-def messages_in(fields: dict[str, Any], images: list[str], start: int = 0) -> list[Message]:
-    """The messages of a body, numbered from `start` in errors; adds the paths of its images. Raises `BadRequest`."""
-    given = required(fields, "messages", list)
-    if not given:
-        raise BadRequest("messages must not be empty.", param="messages")
-    return [_message(item, f"messages[{i}]", images) for i, item in enumerate(given, start)]
+def messages_in(items: list[Any], start: int, images: list[str]) -> list[Message]:
+    """Messages, numbered from `start` in errors; adds the paths of their images. Raises `BadRequest`."""
+    return [_message(item, f"messages[{i}]", images) for i, item in enumerate(items, start)]
 
 
 def _message(item: Any, where: str, images: list[str]) -> Message:
@@ -154,7 +150,10 @@ def parse(body: bytes, beginnings: Beginnings) -> CallRequest:
     max_tokens = integer(fields, "max_completion_tokens", low=1)
     model = required(fields, "model", str)
     images: list[str] = []
-    messages, digests = _history(b"null" if raw is None else raw, tools, beginnings, images)
+    raw = array_of("messages", raw)
+    messages, digests = history_in(raw, [], [root_digest(tools)], beginnings, images, messages_in)
+    if not messages:
+        raise BadRequest("messages must not be empty.", param="messages")
     return CallRequest(
         model=model,
         messages=messages,
@@ -179,29 +178,6 @@ def parse(body: bytes, beginnings: Beginnings) -> CallRequest:
         session_hint=session_hint(fields),
         agent_ids=names_in(fields, "user"),
     )
-
-
-def _history(
-    raw: bytes, tools: list[Tool] | None, beginnings: Beginnings, images: list[str]
-) -> tuple[Sequence[Message], list[Digest]]:
-    """The messages in a JSON array, and the digests of their prefixes; adds the paths of images."""
-    begun = beginnings.find(raw, root_digest(tools))
-    messages: Sequence[Message]
-    if begun is None:
-        messages = _read(raw, images)
-        digests = chain(tools, messages)
-    else:
-        rest = raw[begun.num_bytes :].lstrip(b" \t\r\n")[1:]
-        images += begun.images
-        new = messages_in({"messages": value_of(b"[" + rest)}, images, begun.num_messages)
-        messages = History(begun, new, lambda: _read(raw[: begun.num_bytes] + b"]", []))
-        digests = continued_chain(begun, new)
-    beginnings.remember(raw, digests, num_characters(messages), tuple(images))
-    return messages, digests
-
-
-def _read(raw: bytes, images: list[str]) -> list[Message]:
-    return messages_in({"messages": value_of(raw)}, images)
 
 
 def _top_logprobs(fields: dict[str, Any]) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from weir.proxy.conversation.call_request import AnswerStream, CallRequest, Delta, Finished, ToolCall, Usage
+from weir.proxy.conversation.parsed_history import Beginnings
 from weir.proxy.dialects.messages_request import NO_THREADS, parse
 from weir.proxy.errors import CallError, ContextTooLong
 
@@ -32,14 +33,17 @@ _decode = msgspec.json.Decoder().decode
 
 
 class MessagesDialect:
-    """Anthropic's Messages. It holds no state."""
+    """Anthropic's Messages. Its state is the beginnings of histories that it parsed recently."""
 
     name = "messages"
     keepalive = b'event: ping\ndata: {"type":"ping"}\n\n'
 
+    def __init__(self) -> None:
+        self._beginnings = Beginnings()
+
     def parse(self, body: bytes, headers: Mapping[str, str]) -> CallRequest:
         """Parse a body. Raises `BadRequest`."""
-        return parse(body, headers)
+        return parse(body, headers, self._beginnings)
 
     def answer(self, request: CallRequest, call_id: str, created_s: int, finished: Sequence[Finished]) -> bytes:
         """The body of a call that was not streamed."""

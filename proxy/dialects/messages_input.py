@@ -6,13 +6,14 @@ other are one text; a tool result is a message of its own; thinking is the reaso
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from weir.proxy.conversation.call_request import HostedTool, Message, Tool
-from weir.proxy.dialects.body import IMAGE, kind_of, optional, required, required_field, shown
+from weir.proxy.dialects.body import IMAGE, kind_of, optional, required_field, shown
 from weir.proxy.errors import BadRequest
 
 # Claude Code opens its system prompt with a billing line, whose checksum differs in every request.
@@ -25,26 +26,23 @@ READ_IN_TOOLS = frozenset({"name", "description", "input_schema", "strict"})
 _encode = msgspec.json.Encoder().encode
 
 
-def messages_in(fields: dict[str, Any], images: list[str]) -> list[Message]:
-    """The whole conversation, the system prompt first; adds the paths of its images. Raises `BadRequest`."""
-    given = required(fields, "messages", list)
-    if not given:
-        raise BadRequest("messages: at least one message is required.", param="messages")
-    messages = _system_in(fields)
-    for i, item in enumerate(given):
+def messages_in(items: list[Any], start: int, images: list[str]) -> list[Message]:
+    """The messages of items, numbered from `start` in errors; adds the paths of images. Raises `BadRequest`."""
+    messages: list[Message] = []
+    for i, item in enumerate(items, start):
         messages += _messages_of(item, f"messages.{i}", images)
     return messages
 
 
-def prefill_in(messages: list[Message]) -> str:
-    """The text of a last assistant message, which is taken from the messages; empty where there is none.
+def prefill_in(messages: Sequence[Message]) -> str:
+    """The text of a last assistant message, which is no message of the prompt; empty where there is none.
 
     Raises `BadRequest`.
     """
-    if messages[-1]["role"] != "assistant":
+    last = messages[-1]
+    if last["role"] != "assistant":
         return ""
-    last = messages.pop()
-    if not messages or "tool_calls" in last or "reasoning_content" in last:
+    if len(messages) == 1 or "tool_calls" in last or "reasoning_content" in last:
         raise BadRequest(
             "messages: a last assistant message is continued, so it must be text behind a question; "
             "thinking and tool_use cannot be continued.",
@@ -80,7 +78,8 @@ def billing_line_in(fields: dict[str, Any]) -> str | None:
     return lines[0] if lines else None
 
 
-def _system_in(fields: dict[str, Any]) -> list[Message]:
+def system_in(fields: dict[str, Any]) -> list[Message]:
+    """The system prompt as messages, without its billing line. Raises `BadRequest`."""
     given = fields.get("system")
     if given is None:
         return []

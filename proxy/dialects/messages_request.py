@@ -13,9 +13,11 @@ from typing import Any
 import msgspec
 
 from weir.proxy.conversation.call_request import CallRequest, Tool, ToolUse
+from weir.proxy.conversation.digests import chain
+from weir.proxy.conversation.parsed_history import Beginnings
 from weir.proxy.dialects.body import (
     ENGINE_SAMPLING,
-    decoded,
+    decoded_but,
     integer,
     names_in,
     optional,
@@ -29,7 +31,8 @@ from weir.proxy.dialects.body import (
     stops_in,
     unsupported,
 )
-from weir.proxy.dialects.messages_input import billing_line_in, messages_in, prefill_in, tools_in
+from weir.proxy.dialects.histories import array_of, history_in
+from weir.proxy.dialects.messages_input import billing_line_in, messages_in, prefill_in, system_in, tools_in
 from weir.proxy.dialects.wishes import in_messages
 from weir.proxy.errors import BadRequest
 
@@ -43,25 +46,29 @@ HARMLESS = frozenset(
 # Fields whose listed values change nothing: any other value is refused.
 NEUTRAL: dict[str, tuple[Any, ...]] = {"mcp_servers": ([],)}
 NO_THREADS = "thread_unsupported_request"
+CACHE_MARK = b'"cache_control"'  # agents set it on their last messages, and take it off earlier ones
 SESSION_HEADER = "x-claude-code-session-id"
 
 _OLDER_SESSION = re.compile(r"session_([0-9A-Za-z-]{8,})$")
 _decode = msgspec.json.Decoder().decode
 
 
-def parse(body: bytes, headers: Mapping[str, str]) -> CallRequest:
-    """Parse a body of /v1/messages. Raises `BadRequest`."""
-    fields = decoded(body)
+def parse(body: bytes, headers: Mapping[str, str], beginnings: Beginnings) -> CallRequest:
+    """Parse a body of /v1/messages; of its messages only those that follow a known beginning. Raises `BadRequest`."""
+    fields, raw = decoded_but("messages", body)
     required(fields, "max_tokens", int)
-    return _request(fields, headers)
+    return _request(fields, raw, headers, beginnings)
 
 
 def parse_for_count(body: bytes, headers: Mapping[str, str]) -> CallRequest:
     """Parse a body of /v1/messages/count_tokens, which has no limit on the answer. Raises `BadRequest`."""
-    return _request(decoded(body), headers)
+    fields, raw = decoded_but("messages", body)
+    return _request(fields, raw, headers, Beginnings())
 
 
-def _request(fields: dict[str, Any], headers: Mapping[str, str]) -> CallRequest:
+def _request(
+    fields: dict[str, Any], raw: bytes | None, headers: Mapping[str, str], beginnings: Beginnings
+) -> CallRequest:
     refuse_unknown(fields, READ | HARMLESS | NEUTRAL.keys())
     refuse_values(fields, NEUTRAL)
     _refuse_thread(fields)
@@ -69,7 +76,13 @@ def _request(fields: dict[str, Any], headers: Mapping[str, str]) -> CallRequest:
     tools, hosted_tools = tools_in(fields)
     tool_use, tool_named, parallel = _tool_choice(fields, tools)
     images: list[str] = []
-    messages = messages_in(fields, images)
+    raw, system = array_of("messages", raw), system_in(fields)
+    messages, digests = history_in(
+        raw, system, chain(tools, system), beginnings, images, messages_in, passing=CACHE_MARK
+    )
+    if len(messages) == len(system):
+        raise BadRequest("messages: at least one message is required.", param="messages")
+    begun_answer = messages[-1]["role"] == "assistant"
     prefill, grammar = prefill_in(messages), _grammar(fields)
     if prefill and (grammar or tool_use is ToolUse.REQUIRED):
         raise BadRequest(
@@ -79,7 +92,8 @@ def _request(fields: dict[str, Any], headers: Mapping[str, str]) -> CallRequest:
         )
     return CallRequest(
         model=required(fields, "model", str),
-        messages=messages,
+        messages=messages[:-1] if begun_answer else messages,
+        digests=digests[:-1] if begun_answer else digests,
         prefill=prefill,
         images=tuple(images),
         tools=tools,

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from weir.proxy.conversation.call_request import AnswerStream, CallRequest, Finished
+from weir.proxy.conversation.parsed_history import Beginnings
 from weir.proxy.dialects.responses_object import call_item, message_item, reasoning_item, response_object
 from weir.proxy.dialects.responses_request import parse
 from weir.proxy.dialects.responses_stream import ResponsesStream
@@ -18,14 +19,17 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ResponsesDialect:
-    """Responses. It holds no state; `ResponseCache` keeps earlier responses."""
+    """Responses. Its state is the beginnings of inputs that it parsed recently; `ResponseCache` keeps responses."""
 
     name = "responses"
     keepalive = b": waiting\n\n"
 
+    def __init__(self) -> None:
+        self._beginnings = Beginnings()
+
     def parse(self, body: bytes, headers: Mapping[str, str]) -> CallRequest:
         """Parse a body. Raises `BadRequest`."""
-        return parse(body, headers)
+        return parse(body, headers, self._beginnings)
 
     def answer(self, request: CallRequest, call_id: str, created_s: int, finished: Sequence[Finished]) -> bytes:
         """The body of a call that was not streamed."""

@@ -19,18 +19,10 @@ ROLES = ("user", "assistant", "system", "developer")
 TEXT_PARTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
 
 
-def messages_in(fields: dict[str, Any], images: list[str]) -> list[Message]:
-    """The messages of `input`, without instructions; adds the paths of its images. Raises `BadRequest`.
-
-    Empty where there is no input.
-    """
-    given = fields.get("input", [])
-    if isinstance(given, str):
-        return [{"role": "user", "content": given}]
-    if not isinstance(given, list):
-        raise BadRequest(f"input must be a string or a list of items, not {kind_of(given)}.", param="input")
+def messages_in(items: list[Any], start: int, images: list[str]) -> list[Message]:
+    """The messages of items, numbered from `start` in errors; adds the paths of images. Raises `BadRequest`."""
     messages: list[Message] = []
-    for i, item in enumerate(given):
+    for i, item in enumerate(items, start):
         _add(messages, item, f"input[{i}]", images)
     return messages
 

@@ -6,15 +6,18 @@ anything but `BadRequest`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weir.proxy.conversation.call_request import CallRequest, Thread, Tool, ToolUse
+from weir.proxy.conversation.call_request import CallRequest, Message, Thread, Tool, ToolUse
+from weir.proxy.conversation.digests import Digest, chain
+from weir.proxy.conversation.parsed_history import Beginnings
 from weir.proxy.dialects import body
 from weir.proxy.dialects.body import (
     ENGINE_SAMPLING,
-    decoded,
+    decoded_but,
     integer,
+    kind_of,
     names_in,
     optional,
     refuse_unknown,
@@ -27,7 +30,9 @@ from weir.proxy.dialects.body import (
     stops_in,
     top_in,
     unsupported,
+    value_of,
 )
+from weir.proxy.dialects.histories import history_in
 from weir.proxy.dialects.responses_input import messages_in
 from weir.proxy.dialects.responses_object import call_id_of
 from weir.proxy.dialects.responses_tools import joined, tools_in
@@ -60,9 +65,9 @@ ECHOED = (
 SESSION_HEADERS = ("session-id", "session_id")  # names that codex's versions give their conversation
 
 
-def parse(body: bytes, headers: Mapping[str, str]) -> CallRequest:
-    """Parse a body. Raises `BadRequest`."""
-    fields = decoded(body)
+def parse(body: bytes, headers: Mapping[str, str], beginnings: Beginnings) -> CallRequest:
+    """Parse a body; of its input only what follows a known beginning. Raises `BadRequest`."""
+    fields, raw = decoded_but("input", body)
     refuse_unknown(fields, READ | HARMLESS | NEUTRAL.keys())
     refuse_values(fields, NEUTRAL)
     _check_hints(fields)
@@ -71,12 +76,13 @@ def parse(body: bytes, headers: Mapping[str, str]) -> CallRequest:
     instructions = _instructions(fields)
     previous = optional(fields, "previous_response_id", str)
     images: list[str] = []
-    messages = instructions + messages_in(fields, images)
+    messages, digests = _conversation(raw, instructions, tools.functions, beginnings, images)
     if not messages and previous is None:
         raise BadRequest("you must provide input.", param="input", code="missing_required_parameter")
     return CallRequest(
         model=required(fields, "model", str),
         messages=messages,
+        digests=digests if previous is None else None,
         images=tuple(images),
         tools=tools.functions,
         hosted_tools=tools.hosted,
@@ -105,6 +111,20 @@ def parse(body: bytes, headers: Mapping[str, str]) -> CallRequest:
         agent_ids=names_in(fields, "user", "prompt_cache_key", "safety_identifier"),
         echo={name: fields[name] for name in ECHOED if name in fields},
     )
+
+
+def _conversation(
+    raw: bytes | None, instructions: list[Message], tools: list[Tool] | None, beginnings: Beginnings, images: list[str]
+) -> tuple[Sequence[Message], list[Digest]]:
+    """The messages of `input` behind the instructions, and the digests of all prefixes. Raises `BadRequest`."""
+    if raw is not None and raw[:1] == b"[":
+        before = chain(tools, instructions)
+        return history_in(raw, instructions, before, beginnings, images, messages_in, joins_answers=True)
+    given = None if raw is None else value_of(raw)
+    if given is not None and not isinstance(given, str):
+        raise BadRequest(f"input must be a string or a list of items, not {kind_of(given)}.", param="input")
+    messages = instructions if given is None else [*instructions, {"role": "user", "content": given}]
+    return messages, chain(tools, messages)
 
 
 def _instructions(fields: dict[str, Any]) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import openai
 import pytest
 from support_way import Way, text_of
 
+from weir.proxy.conversation.parsed_history import Beginnings
 from weir.proxy.dialects.custom_tools import arguments_of, input_in
 from weir.proxy.dialects.responses_request import parse
 from weir.proxy.errors import BadRequest
@@ -32,13 +33,13 @@ def test_arguments_of_another_form_are_shown_as_they_are(arguments: str) -> None
 
 def test_a_grammar_is_in_the_description_and_named_as_not_enforced() -> None:
     body = {"model": "weir", "input": [USER], "tools": [TOOL], "tool_choice": {"type": "custom", "name": TOOL["name"]}}
-    request = parse(json.dumps(body).encode(), {})
+    request = parse(json.dumps(body).encode(), {}, Beginnings())
     assert request.tools is not None
     (tool,) = request.tools
     assert tool["function"]["description"] == "Edits files.\n\nThe input follows this grammar (lark):\nstart: /.+/"
     assert tool["function"]["parameters"]["required"] == ["input"]
     assert (request.ignored_fields, request.tool_named) == (("tools[0].format",), "apply_patch")
-    plain = parse(json.dumps(body | {"tools": [{"type": "custom", "name": "apply_patch"}]}).encode(), {})
+    plain = parse(json.dumps(body | {"tools": [{"type": "custom", "name": "apply_patch"}]}).encode(), {}, Beginnings())
     assert plain.ignored_fields == ()
 
 
@@ -47,7 +48,7 @@ def test_a_function_of_the_same_name_is_refused_in_either_order(custom_first: bo
     tools = [TOOL, {"type": "function", "name": TOOL["name"], "parameters": {"type": "object"}}]
     body = {"model": "weir", "input": [USER], "tools": tools if custom_first else tools[::-1]}
     with pytest.raises(BadRequest, match="second tool that the model would know as 'apply_patch'") as refused:
-        parse(json.dumps(body).encode(), {})
+        parse(json.dumps(body).encode(), {}, Beginnings())
     assert refused.value.param == "tools[1]"
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weir.proxy.conversation.call_request import ToolUse
+from weir.proxy.conversation.parsed_history import Beginnings
 from weir.proxy.dialects.messages_request import parse, parse_for_count
 from weir.proxy.errors import BadRequest
 
@@ -21,7 +22,7 @@ def body(**fields: Any) -> bytes:
 
 
 def test_sampling_fields_arrive_as_they_were_sent() -> None:
-    request = parse(body(temperature=0, top_p=0.5, top_k=7, stop_sequences=["a", "b"]), {})
+    request = parse(body(temperature=0, top_p=0.5, top_k=7, stop_sequences=["a", "b"]), {}, Beginnings())
     sampling = request.sampling
     assert (sampling.max_tokens, sampling.temperature, sampling.top_p, sampling.top_k) == (9, 0.0, 0.5, 7)
     assert (sampling.stop, sampling.extra) == (("a", "b"), {})
@@ -44,7 +45,7 @@ def test_messages_take_the_form_that_renderers_take() -> None:
         {"role": "assistant", "content": [{"type": "redacted_thinking", "data": "x"}]},
         {"role": "user", "content": "More"},
     ]
-    request = parse(body(messages=messages, system=[TEXT, TEXT], tools=[TOOL]), {})
+    request = parse(body(messages=messages, system=[TEXT, TEXT], tools=[TOOL]), {}, Beginnings())
     function = {"name": "add", "arguments": '{"a":1}'}
     assert request.messages == [
         {"role": "system", "content": "aa"},
@@ -77,7 +78,7 @@ def test_messages_take_the_form_that_renderers_take() -> None:
     ],
 )
 def test_tool_choice_says_what_the_agent_wants_of_tools(choice: Any, expected: Any) -> None:
-    request = parse(body(tools=[TOOL], tool_choice=choice), {})
+    request = parse(body(tools=[TOOL], tool_choice=choice), {}, Beginnings())
     assert (request.tool_use, request.tool_named, request.parallel_tool_calls) == expected
 
 
@@ -92,6 +93,7 @@ def test_what_coding_agents_send_beside_is_accepted() -> None:
             tools=[TOOL | {"type": "custom", "cache_control": {"type": "ephemeral"}, "eager_input_streaming": True}],
         ),
         {"anthropic-beta": "claude-code-20250219"},
+        Beginnings(),
     )
     assert request.agent_ids == {"metadata.user_id": "u"}
     assert request.session_hint == "u"
@@ -100,7 +102,7 @@ def test_what_coding_agents_send_beside_is_accepted() -> None:
 
 def test_a_schema_for_the_answer_is_passed_on() -> None:
     form = {"type": "json_schema", "schema": {"type": "object"}}
-    request = parse(body(output_config={"format": form}), {})
+    request = parse(body(output_config={"format": form}), {}, Beginnings())
     assert request.sampling.extra == {"json_schema": '{"type":"object"}'}
 
 
@@ -108,7 +110,7 @@ def test_counting_needs_no_max_tokens() -> None:
     data = json.dumps({"model": "weir", "messages": USER}).encode()
     assert parse_for_count(data, {}).sampling.max_tokens is None
     with pytest.raises(BadRequest, match="max_tokens"):
-        parse(data, {})
+        parse(data, {}, Beginnings())
 
 
 def of_user(*blocks: Any) -> dict[str, Any]:
@@ -172,7 +174,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("fields", "param"), REFUSED, ids=lambda value: json.dumps(value)[:50])
 def test_what_cannot_be_honoured_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        parse(body(**fields), {})
+        parse(body(**fields), {}, Beginnings())
     assert (caught.value.status, caught.value.param) == (400, param)
 
 
@@ -223,4 +225,4 @@ def test_any_json_object_is_parsed_or_refused_as_a_bad_request(fields: dict[str,
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused_as_a_bad_request(data: bytes) -> None:
     with pytest.raises(BadRequest):
-        parse(data, {})
+        parse(data, {}, Beginnings())

@@ -80,8 +80,8 @@ def encoded(fields: dict[str, Any]) -> bytes:
 def test_one_history_has_one_digest_in_every_dialect() -> None:
     requests = [
         chat_request.parse(encoded(CHAT), Beginnings()),
-        responses_request.parse(encoded(RESPONSES), {}),
-        messages_request.parse(encoded(MESSAGES), {}),
+        responses_request.parse(encoded(RESPONSES), {}, Beginnings()),
+        messages_request.parse(encoded(MESSAGES), {}, Beginnings()),
     ]
     chat, *others = [chain(request.tools, request.messages) for request in requests]
     assert others == [chat, chat]

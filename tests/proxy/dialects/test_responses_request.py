@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weir.proxy.conversation.call_request import ToolUse
+from weir.proxy.conversation.parsed_history import Beginnings
 from weir.proxy.dialects.responses_request import parse
 from weir.proxy.errors import BadRequest
 
@@ -46,7 +47,7 @@ def test_items_take_the_form_that_renderers_take() -> None:
         {"role": "assistant", "content": "Really."},
         {"role": "user", "content": "More"},
     ]
-    request = parse(body(input=items, instructions="You add.", tools=[TOOL]), {})
+    request = parse(body(input=items, instructions="You add.", tools=[TOOL]), {}, Beginnings())
     assert request.messages == [
         {"role": "system", "content": "You add."},
         {"role": "system", "content": "Be brief."},
@@ -74,7 +75,7 @@ def test_items_take_the_form_that_renderers_take() -> None:
     ],
 )
 def test_tool_choice_says_what_the_agent_wants_of_tools(choice: Any, expected: Any) -> None:
-    request = parse(body(tools=[TOOL], tool_choice=choice), {})
+    request = parse(body(tools=[TOOL], tool_choice=choice), {}, Beginnings())
     assert (request.tool_use, request.tool_named) == expected
 
 
@@ -92,6 +93,7 @@ def test_what_agents_send_beside_is_accepted_and_their_names_are_kept(header: st
             metadata={"run": "7"},
         ),
         {header: "codex"},
+        Beginnings(),
     )
     assert (request.session_hint, request.agent_ids) == ("codex", {"metadata.run": "7", "prompt_cache_key": "k"})
     assert request.thread is not None and not request.thread.kept
@@ -115,6 +117,7 @@ def test_functions_of_a_namespace_are_named_after_it_and_host_tools_stand_apart(
             input=[{"role": "user", "content": "Hi"}, called],
         ),
         {},
+        Beginnings(),
     )
     assert request.tools is not None
     functions = {tool["function"]["name"]: tool["function"].get("description") for tool in request.tools}
@@ -174,7 +177,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("fields", "param"), REFUSED, ids=lambda value: json.dumps(value)[:50])
 def test_what_cannot_be_honoured_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        parse(body(**fields), {})
+        parse(body(**fields), {}, Beginnings())
     assert (caught.value.status, caught.value.param) == (400, param)
 
 
@@ -219,7 +222,7 @@ others = dict.fromkeys(
 )
 def test_any_json_object_is_parsed_or_refused_as_a_bad_request(fields: dict[str, Any]) -> None:
     try:
-        request = parse(json.dumps(fields).encode(), {})
+        request = parse(json.dumps(fields).encode(), {}, Beginnings())
     except BadRequest as error:
         assert error.message
     else:
@@ -231,4 +234,4 @@ def test_any_json_object_is_parsed_or_refused_as_a_bad_request(fields: dict[str,
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused_as_a_bad_request(data: bytes) -> None:
     with pytest.raises(BadRequest):
-        parse(data, {})
+        parse(data, {}, Beginnings())
