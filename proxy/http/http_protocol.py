@@ -26,12 +26,17 @@ REST_LIMIT_S = 30.0
 class BoundedHttp(HttpToolsProtocol):
     """One connection."""
 
-    _in_head = False
-    _in_body = False
-    _head_bytes = 0
-    _limit: asyncio.TimerHandle | None = None
-    _is_lost = False
-    _client_left: Callable[[], None] | None = None
+    # Beside the attributes of uvicorn's class, which fill a dictionary that all connections share the keys of.
+    __slots__ = ("_client_left", "_head_bytes", "_in_body", "_in_head", "_is_lost", "_limit")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._in_head = False
+        self._in_body = False
+        self._head_bytes = 0
+        self._limit: asyncio.TimerHandle | None = None
+        self._is_lost = False
+        self._client_left: Callable[[], None] | None = None
 
     def watch(self, left: Callable[[], None]) -> None:
         """Have `left` called once the client has disconnected. Bodies must have been read."""
