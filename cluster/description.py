@@ -143,6 +143,10 @@ class WorkloadSection(_Section):
         default="lognormal", description="Law of lengths, format of a trace, or a store."
     )
     path: str | None = Field(default=None, description="File of the trace, or folder of the store.")
+    shared_prefixes: bool = Field(
+        default=False,
+        description="Of a mooncake trace: a prefix that an engine's KV cache holds is not computed again.",
+    )
     prompt: int = Field(default=512, ge=1, description="Tokens of a prompt.")
     median: float = Field(default=900.0, gt=0, description="Median of generated tokens.")
     spread: float = Field(default=1.0, gt=0, description="Standard deviation of the logarithm, or the Pareto exponent.")

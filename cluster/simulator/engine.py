@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, field
 
 from weir.cluster.costs.roofline import StepCost
+from weir.cluster.simulator.prefix_cache import PrefixCache
 from weir.cluster.workloads.episode import Episode
 
 ROOM = 0.02
@@ -58,6 +59,7 @@ class Engine:
     generation: int = 0
     target: float = 0.0
     running: list[tuple[float, int, Request]] = field(default_factory=list)
+    prefixes: PrefixCache = field(default_factory=PrefixCache)
 
     def advance(self, now_s: float) -> None:
         """Bring the steps up to this moment."""
@@ -82,6 +84,9 @@ class Engine:
     def admit(self, request: Request, now_s: float) -> None:
         """Prefill what is not cached here, which stalls the others, then decode. The engine is at `now_s`."""
         cached = request.cached if (request.cached_on, request.cached_epoch) == (self.index, self.epoch) else 0.0
+        if blocks := request.episode.prefix:
+            room = self.cost.kv_tokens - self.context
+            cached = max(cached, self.prefixes.admit(blocks, request.episode.inputs[0], self.epoch, room))
         self.stall(now_s, (request.context - cached) * self.cost.prefill_s)
         request.held_s += now_s - request.waits_since_s + max(self.loads_until_s - now_s, 0.0)
         request.load_mark_s = self.loading_s
@@ -163,6 +168,8 @@ class Engine:
         request.remaining = remaining
         request.held_s += self.loading_s - request.load_mark_s
         request.runs_on = -1
+        if request.episode.prefix:
+            self.prefixes.leave(request.episode.prefix, self.epoch)
         request.cached_on, request.cached_epoch, request.cached = self.index, self.epoch, request.context
         return request.context
 

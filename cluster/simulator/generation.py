@@ -43,6 +43,12 @@ class Generation:
         self._by_load: list[tuple[int, int]] = []
         self._changed: dict[int, None] = {}
 
+    @property
+    def cached_share(self) -> float | None:
+        """Share of the prompts' tokens that KV caches held; None where no prompt says what it shares."""
+        asked = sum(engine.prefixes.asked for engine in self.engines)
+        return sum(engine.prefixes.found for engine in self.engines) / asked if asked else None
+
     def submit(self, request: Request, now_s: float) -> None:
         """A turn is to be generated; `flush` afterwards."""
         request.waits_since_s = now_s

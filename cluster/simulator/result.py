@@ -64,6 +64,7 @@ class Result:
         switches: How often a member changed its role.
         moved: Requests that another member continued.
         evicted: Requests that left an engine because its KV cache was full.
+        cached_share: Share of the prompts' tokens that KV caches held, in the whole run; None without shared prefixes.
         events: Requests that came, were admitted and ended, verdicts, updates, loads and switches, in the whole run.
         events_per_s: Those, by seconds of this machine.
         wall_s: Seconds of this machine.
@@ -91,6 +92,7 @@ class Result:
     switches: int
     moved: int
     evicted: int
+    cached_share: float | None
     events: int
     events_per_s: float
     wall_s: float
@@ -135,6 +137,7 @@ class Result:
             switches=totals.switches,
             moved=generation.num_moved,
             evicted=generation.num_evicted,
+            cached_share=generation.cached_share,
             events=totals.events,
             events_per_s=totals.events / wall_s if wall_s else 0.0,
             wall_s=wall_s,

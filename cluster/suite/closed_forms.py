@@ -1,4 +1,7 @@
-"""The simulator beside closed forms: waits of M/M/c queues, a balanced pipeline, makespans. Within 2 %."""
+"""The simulator beside closed forms: waits of M/M/c queues and behind shared prefixes, a balanced pipeline, makespans.
+
+Within 2 %.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import numpy as np
 from weir.cluster.description import Costs, Description, Device, MemberGroup, Rules
 from weir.cluster.policies.by_name import POLICIES
 from weir.cluster.policies.placement import generators, moves
+from weir.cluster.simulator.prefix_cache import BLOCK
 from weir.cluster.simulator.result import Result
 from weir.cluster.simulator.simulation import Simulation
 from weir.cluster.state import Action, Event, Role, State, Tag
@@ -70,6 +74,22 @@ def queue_wait(num_servers: int, utilisation: float, arrivals: int, seed: int = 
     )
 
 
+def shared_prefixes(calls: int = 50) -> Check:
+    """Calls that come at once to one server, whose prompts of five blocks share four: all but the first compute one."""
+    prompt, prefill_s, output = 5.0 * BLOCK, 0.01, 3.0
+    first = prompt * prefill_s + output
+    later = BLOCK * prefill_s + output
+    online = [Episode((prompt,), (output,), (0.0,), 1.0, prefix=(1, 2, 3, 4, 5 + number)) for number in range(calls)]
+    description = servers([(1, ROLLOUT), (1, TRAIN)], prefill_token_s=prefill_s)
+    result = Simulation(description, serve_only, online=online).run(until_s=2.0 + first + calls * later)
+    return Check(
+        name="mean wait behind prompts that share a prefix, s",
+        expected=sum(first + (place - 1) * later for place in range(1, calls)) / calls,
+        simulated=result.hold_s["mean"],
+        tolerance=TOLERANCE,
+    )
+
+
 def balanced_pipeline() -> list[Check]:
     """Generation of a batch takes as long as an update, on halves of a cluster: full throughput, no idle member."""
     rules = Rules(batch=64, train_members=8)
@@ -106,7 +126,7 @@ def makespans() -> list[Check]:
 def closed_forms(arrivals: int = 300_000) -> list[Check]:
     """All comparisons with closed forms."""
     queues = [queue_wait(1, 0.5, arrivals), queue_wait(4, 0.7, arrivals), queue_wait(16, 0.8, arrivals)]
-    return [*queues, *balanced_pipeline(), *makespans()]
+    return [*queues, shared_prefixes(), *balanced_pipeline(), *makespans()]
 
 
 def _run(description: Description, policy: str, seconds: float, *, updates: int) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -24,10 +25,10 @@ def samples(section: WorkloadSection) -> Episodes:
     """Episodes without end, for samples: by the law, or those that were recorded, again and again.
 
     Raises:
-        ClusterInvalid: A trace or store is named without its path.
+        ClusterInvalid: A trace or store is named without its path, or shared prefixes are asked of what has none.
         TraceInvalid: The trace or store cannot be read or is empty.
     """
-    if section.kind in RECORDED:
+    if section.kind in RECORDED or section.shared_prefixes:
         return itertools.cycle(_recorded(section))
     return agent_sessions(section) if section.kind == "agents" else single_turns(section)
 
@@ -46,6 +47,12 @@ def arrivals(section: WorkloadSection) -> Iterable[Episode]:
 
 
 def _recorded(section: WorkloadSection) -> list[Episode]:
+    if section.shared_prefixes and section.kind != "mooncake":
+        raise ClusterInvalid(
+            "shared_prefixes is for workloads of kind 'mooncake', whose hash_ids say what prompts share; "
+            f"{section.kind!r} does not say it: remove shared_prefixes"
+        )
     if section.path is None:
         raise ClusterInvalid(f"workload of kind {section.kind!r} needs `path`")
-    return RECORDED[section.kind](Path(section.path))
+    read = functools.partial(read_mooncake, prefixes=True) if section.shared_prefixes else RECORDED[section.kind]
+    return read(Path(section.path))

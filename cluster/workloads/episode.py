@@ -16,6 +16,7 @@ class Episode:
         thinks_s: Seconds of the agent before each turn, shape (turns,).
         arrival_s: When it begins, for sessions that come by themselves.
         after_s: Seconds from its last answer until it is complete.
+        prefix: Blocks of its first prompt, by ids that say which other prompts begin alike (`PrefixCache`).
         others: Sessions that run beside it and are complete together with it, as one sample.
     """
 
@@ -24,6 +25,7 @@ class Episode:
     thinks_s: tuple[float, ...]
     arrival_s: float = 0.0
     after_s: float = 0.0
+    prefix: tuple[int, ...] = ()
     others: tuple[Episode, ...] = ()
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from weir.cluster.description import WorkloadSection, load_description
 from weir.cluster.errors import ClusterInvalid, TraceInvalid
+from weir.cluster.simulator.prefix_cache import BLOCK
 from weir.cluster.workloads.by_kind import arrivals, samples
 from weir.cluster.workloads.sessions import read_store
 from weir.cluster.workloads.traces import read_azure, read_mooncake
@@ -48,6 +50,26 @@ def test_a_mooncake_trace_is_read() -> None:
     assert len(episodes) == 60
     assert (episodes[0].inputs, episodes[0].outputs, episodes[0].arrival_s) == ((9302.0,), (305.0,), 0.0)
     assert episodes[1].arrival_s == pytest.approx(0.268)
+    assert all(not episode.prefix for episode in episodes)
+
+
+def test_the_blocks_of_a_mooncake_trace_say_what_its_prompts_share(tmp_path: Path) -> None:
+    path = str(CLUSTERS / "mooncake-sample.jsonl")
+    section = WorkloadSection(kind="mooncake", path=path, shared_prefixes=True)
+    episodes = list(arrivals(section))
+    assert [len(episode.prefix) for episode in episodes] == [math.ceil(sum(e.inputs) / BLOCK) for e in episodes]
+    assert len({episode.prefix[0] for episode in episodes}) == 1
+    assert len({episode.prefix[:2] for episode in episodes if len(episode.prefix) > 2}) > 5
+    assert next(samples(section)) == episodes[0]
+    wrong = tmp_path / "trace"
+    wrong.write_text('{"timestamp": 1, "input_length": 2, "output_length": 3, "hash_ids": ["a"]}')
+    with pytest.raises(TraceInvalid, match="trace:1 is no line of a Mooncake trace"):
+        read_mooncake(wrong, prefixes=True)
+    for read in (samples, arrivals):
+        with pytest.raises(ClusterInvalid, match="'azure' does not say it"):
+            read(WorkloadSection(kind="azure", path=path, shared_prefixes=True))
+    with pytest.raises(ClusterInvalid, match="'lognormal' does not say it"):
+        samples(WorkloadSection(shared_prefixes=True))
 
 
 def test_an_azure_trace_is_read() -> None:
