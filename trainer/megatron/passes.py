@@ -103,13 +103,17 @@ class Passes:
         """The micro-batches with their rows.
 
         Where stages are interleaved, there are as many as full turns take, the further ones of which do not count, and
-        all rows are equally long: with two stages Megatron-core mixes up the lengths that they tell each other.
+        all rows are equally long: with two stages Megatron-core mixes up the lengths that they tell each other. It
+        also takes two turns there, since one hangs: the first stage is then done with its rows before it tells lengths
+        of gradients, for which the second one waits.
         """
         if self.layout.chunks == 1:
             return [
                 (sequences, counts, self._row(sequences, counts=counts, routed=routed)) for sequences, counts in parts
             ]
-        filled = [*parts, *[(parts[0][0], False)] * (-len(parts) % self.layout.pipeline)]
+        stages = self.layout.pipeline
+        turns = max(-(-len(parts) // stages), 2 if stages == 2 else 1)
+        filled = [*parts, *[(parts[0][0], False)] * (turns * stages - len(parts))]
         longest = max(sum(self._row(sequences).lengths) for sequences, _ in filled)
         return [(sequences, counts, self._row(sequences, longest, counts, routed)) for sequences, counts in filled]
 
