@@ -14,7 +14,8 @@ from support_servers import ServerProcess, find_free_port, start_server
 
 VARIABLE = "WEIR_TEST_SGLANG"
 FORKED = Path(__file__).with_name("sglang_forked.py")
-WITH_LORA = Path(__file__).with_name("sglang_lora.py")
+UNPINNED = Path(__file__).with_name("sglang_unpinned.py")
+WITH_PINNED_MEMORY = {"--enable-lora", "--enable-return-routed-experts"}  # flags of SGLang that ask for such memory
 FLAGS = (
     *("--device", "cpu", "--disable-overlap-schedule", "--attention-backend", "torch_native"),
     *("--sampling-backend", "pytorch", "--grammar-backend", "none", "--dtype", "float32"),
@@ -38,7 +39,7 @@ def start_sglang(
     """Start SGLang on `model` and wait until it answers /health; its log is written to `folder`."""
     environment = Path(os.environ[VARIABLE])
     port = port or find_free_port()
-    script = WITH_LORA if "--enable-lora" in arguments else FORKED
+    script = FORKED if WITH_PINNED_MEMORY.isdisjoint(arguments) else UNPINNED
     command = [str(environment / "bin" / "python"), str(script), "--model-path", str(model)]
     home = folder / "sglang-home"
     home.mkdir(exist_ok=True)

@@ -19,14 +19,20 @@ def reference_logits(folder: Path, prompt: list[int], output: list[int]) -> torc
 
 def reference_pass(folder: Path, ids: list[int]) -> tuple[torch.Tensor, np.ndarray]:
     """transformers' logits behind all tokens of a mixture but the last, (tokens, vocabulary), and in the same pass what
-    its routers choose for them, (tokens, layers, chosen)."""
+    its routers choose for them, (tokens, layers, chosen): zeros in first layers without experts, as SGLang gives."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    found: list[torch.Tensor] = []
-    for layer in model.model.layers:
-        layer.mlp.gate.register_forward_hook(lambda _, __, output: found.append(output[2]))
+    layers = model.model.layers
+    found = np.zeros((len(ids) - 1, len(layers), model.config.num_experts_per_tok), np.int64)
+
+    def chose(at: int, output: tuple[torch.Tensor, ...]) -> None:
+        found[:, at] = output[2].numpy()
+
+    for at, layer in enumerate(layers):
+        if hasattr(layer.mlp, "gate"):
+            layer.mlp.gate.register_forward_hook(lambda _, __, output, at=at: chose(at, output))
     with torch.inference_mode():
         logits = model(torch.tensor([ids[:-1]])).logits[0]
-    return logits, torch.stack(found, 1).numpy()
+    return logits, found
 
 
 def reference_routes(folder: Path, ids: list[int]) -> np.ndarray:

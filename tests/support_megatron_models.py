@@ -23,7 +23,7 @@ def make_moe(folder: Path, **more: Any) -> Path:
     sizes = {"hidden_size": 64, "intermediate_size": 96, "moe_intermediate_size": 32, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "norm_topk_prob": True}
     torch.manual_seed(0)
-    config = Qwen3MoeConfig(vocab_size=VOCABULARY, num_experts=4, num_experts_per_tok=2, **sizes, **heads, **more)
+    config = Qwen3MoeConfig(vocab_size=VOCABULARY, num_experts=4, num_experts_per_tok=2, **(sizes | heads | more))
     Qwen3MoeForCausalLM(config).save_pretrained(folder)
     return folder
 

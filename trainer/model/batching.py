@@ -153,10 +153,10 @@ def laid_experts(
     shape: tuple[int, ...],
     device: torch.device,
 ) -> torch.Tensor:
-    """Each token's experts at its place, `shape` × (layers × chosen) int32; padding has some that differ in a layer."""
+    """Each token's experts at its place, `shape` × (layers × chosen) int32; padding has those of the first."""
     found = [_experts_of(sequence) for sequence in sequences]
     width = found[0].shape[1]
-    laid = np.tile(np.arange(width, dtype=np.int32), (*shape, 1)).reshape(-1, width)
+    laid = np.tile(found[0][0].astype(np.int32), (*shape, 1)).reshape(-1, width)
     for place, experts in zip(places, found, strict=True):
         laid[place] = experts
     return torch.from_numpy(laid.reshape(*shape, width)).to(device)

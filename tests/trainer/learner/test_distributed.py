@@ -91,7 +91,7 @@ class Divided:
         self.reports |= zip(settings, run_jobs(jobs, ranks, self.folder), strict=True)
 
     def _samples_of(self, name: str) -> list[Sample]:
-        return routed_by_chance(self.samples) if "routed" in name else self.samples
+        return routed_by_chance(self.experts, self.samples) if "routed" in name else self.samples
 
     def _model_of(self, name: str) -> Path:
         return self.experts if "experts" in name else self.model

@@ -70,6 +70,10 @@ CASES: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [
     ("latent", 2, {"pipeline": 2}, {"algorithm": "cispo", "kl": "k3", "kl_coef": 0.1}),
     ("latent", 4, {"context": 2, "expert": 2}, {"algorithm": "grpo", "entropy_coef": 0.01}),
     ("whole_queries", 4, {"tensor": 2, "context": 2}, {"algorithm": "dapo"}),
+    ("latent", 2, {"tensor": 2}, {"routing_replay": True, "kl": "k3", "kl_coef": 0.1}),
+    ("latent", 4, {"context": 2, "expert": 2}, {"routing_replay": True, "gradient_checkpointing": True}),
+    ("latent", 2, {"pipeline": 2, "chunks": 2}, {"algorithm": "dapo", "routing_replay": True}),
+    ("deep_moe", 2, {"pipeline": 2, "chunks": 2}, {"routing_replay": True, "gradient_checkpointing": True}),
 ]
 
 
@@ -93,6 +97,7 @@ class Found:
         models["deep"] = make_tiny_model(folder / "deep", vocab_size=VOCABULARY, num_layers=4, seed=4)
         models["moe"] = make_moe(folder / "moe")
         models["balanced"] = make_moe(folder / "balanced", output_router_logits=True, router_aux_loss_coef=0.5)
+        models["deep_moe"] = make_moe(folder / "deep_moe", num_hidden_layers=4)
         models["latent"] = make_latent(folder / "latent")
         models["whole_queries"] = make_latent(folder / "whole_queries", narrow_queries=False)
         for at, (model, _, layout, more) in enumerate(CASES):
@@ -101,7 +106,7 @@ class Found:
             if at % 4 == 0:
                 samples = truncated(samples)
             if config.routing_replay:
-                samples = routed_by_chance(samples, at)
+                samples = routed_by_chance(models[model], samples, at)
             reference = models["other" if model == "qwen3" else model]
             rows = make_rows([5, 3, 9]) if config.sft_files else []
             job = MegatronJob(

@@ -1,7 +1,9 @@
-"""`python -m sglang.launch_server` as sglang_forked.py, on a CPU with LoRA; for SGLang's own Python.
+"""`python -m sglang.launch_server` as sglang_forked.py, on a CPU with LoRA or the experts of a mixture's tokens; for
+SGLang's own Python.
 
-SGLang 0.5.23 asks for page-locked memory for its adapters whatever the device is, which torch gives only where there
-is an accelerator. Without one, memory is the same as any other, and its backend in plain torch runs as it is.
+SGLang 0.5.23 asks for page-locked memory for its adapters, and for the experts that it keeps, whatever the device is;
+torch gives it only where there is an accelerator. Without one, memory is the same as any other, and its backends in
+plain torch run as they are.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from sglang.srt.mem_cache.pool_host import common
 
 
 def unpinned(make: Any) -> Any:
@@ -27,4 +30,5 @@ def unpinned(make: Any) -> Any:
 for name in ("tensor", "empty", "zeros", "ones", "arange"):
     setattr(torch, name, unpinned(getattr(torch, name)))
 torch.Tensor.pin_memory = lambda self, device=None: self  # type: ignore[method-assign,assignment]
+common._cuda_host_register = lambda buffer, granularity=None: None
 runpy.run_path(str(Path(__file__).with_name("sglang_forked.py")), run_name="__main__")
