@@ -162,7 +162,9 @@ class Controller:
             await asyncio.sleep(self.config.retry_s)
 
     async def _decide(self, rounds: int | None) -> None:
-        lookout = Lookout(self.host, self.engines, self.catalog, self._recorder, self.members, self)
+        lookout = Lookout(
+            self.host, self.engines, self.catalog, self._recorder, self.members, self, kill=self.placed.kill
+        )
         await self.rollouts.start()
         await lookout.look()
         await lookout.look_at_groups()  # before any group is started: those that are there take their places first

@@ -1,6 +1,7 @@
 """Watches what happens by itself: engines that die, return or have old weights; groups that become ready or are lost.
 
-Invariants: a member is lost or joins only by what it answers itself; one that was lost joins again after a pause. A
+Invariants: a member is lost or joins only by what it answers itself; one that was lost joins again after a pause. One
+that is silent for long is killed where it can be started again, since calls that are in it would wait for it. A
 group counts as ready once a round would take it. One of this run that no round takes for a while, as its rewards are
 missing, is given up, so that another one starts; should a round take it later, it comes back like a group of others.
 """
@@ -12,7 +13,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -41,6 +42,7 @@ from weir.trainer.settings.config import TrainerConfig
 logger = logging.getLogger("weir.scripts.live.lookout")
 SILENT_PROBES = 3  # without an answer, until an engine counts as dead: it may only be slow
 WITHOUT_ROOM = 2  # looks in a row at an engine whose calls wait for its cache; at one they may only wait for their turn
+FROZEN_S = 120.0  # of silence, until an engine that `weir train` started is killed, with the calls that wait in it
 SEEN_EVERY_S = 5.0
 GROUPS_EVERY_S = 1.0  # for rewards that come later, and groups that others started
 UNTAKEN_S = 30.0  # until a group that no round takes is given up: its rewards may come a little later
@@ -83,13 +85,17 @@ class Lookout:
         recorder: Recorder,
         members: dict[str, ClusterMember],
         run: Run,
+        kill: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`kill` ends the engine of a member, if it was started for it."""
+        self._kill = kill
         self._host, self._engines, self._catalog, self._recorder = host, engines, catalog, recorder
         self._members, self._run = members, run
         self._rules_by_tokens = uses(host.book.state.settings, TOKENS)
         self._rules_by_cache = uses(host.book.state.settings, KV_EXHAUSTED)
         self._without_room: dict[str, int] = {}  # looks in a row, by member
         self._silent: dict[str, int] = {}
+        self._heard_s: dict[str, float] = {}  # when each member that is silent answered last
         self._dead: set[str] = set()  # engines, by URL
         self._join_after: dict[str, float] = {}
         self._untaken: dict[str, Untaken] = {}
@@ -237,6 +243,11 @@ class Lookout:
         probe = await self._engines.probe(url)
         silent = self._silent[name] = self._silent.get(name, 0) + 1 if probe.liveness is Liveness.SILENT else 0
         self._dead.discard(url)
+        if not silent:
+            self._heard_s.pop(name, None)
+        elif time.monotonic() - self._heard_s.setdefault(name, time.monotonic()) >= FROZEN_S:
+            del self._heard_s[name]  # what is started next has its own time
+            self._kill(name)
         if probe.liveness is Liveness.DEAD or silent >= SILENT_PROBES:
             self._dead.add(url)
             self._lose(name, "it does not answer")

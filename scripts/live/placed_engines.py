@@ -35,6 +35,12 @@ class PlacedEngines:
         """The members whose engines are started here."""
         return set(self._engines)
 
+    def kill(self, name: str) -> None:
+        """Kill the engine of a member, if it was started here, so that it is started anew."""
+        if name in self._engines:
+            self._say(f"the engine of member {name} runs and does not answer: it is killed, and started again")
+            self._engines[name].kill()
+
     async def watch(self, listener: Listener) -> None:
         """Start them, and tell where they are, until cancelled."""
         while True:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -87,6 +89,11 @@ class LocalEngine:
             raise ProcessFailed(str(error)) from error
         self._url = url
         return url
+
+    def kill(self) -> None:
+        """Kill it with all its processes."""
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     async def close(self) -> None:
         """End it."""

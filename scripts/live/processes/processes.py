@@ -56,6 +56,9 @@ class Engine(Protocol):
         Raises `ProcessFailed`, once for each engine that has ended.
         """
 
+    def kill(self) -> None:
+        """Kill it, even if it is frozen: it is started again. Nothing where it does not run."""
+
     async def close(self) -> None:
         """End it."""
 

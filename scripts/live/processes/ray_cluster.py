@@ -175,6 +175,11 @@ class RayEngine:
             raise ProcessFailed(f"it ended, or its machine was lost{self._engine.last_words()}")
         return self._url
 
+    def kill(self) -> None:
+        """Kill its actor, which Ray starts again."""
+        if self._actor is not None:
+            ray.kill(self._actor, no_restart=False)
+
     async def close(self) -> None:
         """End it."""
         if self._actor is not None:
