@@ -2,7 +2,8 @@
 
 Invariant: every rank runs every request, in order. Rank 0 gets them through a socket in a work folder that only this
 user can open, sends them to the others as it got them, and returns its answer. A rank that dies ends all of them, also
-those of other machines, and the owner's request fails. The ranks end when their owner does, even if it is killed.
+those of other machines, and the owner's request fails; so does a rank of this machine that stands still
+(`heartbeats.py`). The ranks end when their owner does, even if it is killed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from weir.trainer.errors import NotFinite, TrainerError
+from weir.trainer.launch import heartbeats
 from weir.trainer.launch.agent import agent_command
 from weir.trainer.launch.nodes import address, join_all
 from weir.trainer.launch.ray_nodes import met_by_ray, nodes_command
@@ -101,9 +103,13 @@ class RankPool:
         """Have all ranks run a request; rank 0's answer. Raises `NotFinite`, and `TrainerError` when a rank dies."""
         connection = self._started.connection
         assert connection is not None
+        beats = heartbeats.Heartbeats(self._work.path)
         try:
             self._started.is_idle = False
             connection.send_bytes(pickle.dumps(request))
+            while not connection.poll(heartbeats.LOOK_S):
+                if frozen := beats.frozen():
+                    raise self._stands_still(frozen)
             answer = connection.recv()
             self._started.is_idle = True
         except (EOFError, OSError) as error:
@@ -120,6 +126,15 @@ class RankPool:
     def close(self) -> None:
         """End the ranks; garbage collection does the same. May be called twice."""
         self._end()
+
+    def _stands_still(self, frozen: Sequence[str]) -> TrainerError:
+        """The error to raise where ranks neither work nor end, once all have ended."""
+        self.kill()
+        self.close()
+        return TrainerError(
+            f"training on {self.processes} processes was ended, since {' and '.join(frozen)} stood still and did not "
+            f"even say that it lives; {self.resumed}"
+        )
 
     def _died(self) -> TrainerError:
         """The error to raise once a rank has ended, after the others have."""

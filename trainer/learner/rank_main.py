@@ -21,6 +21,7 @@ import torch.distributed as dist
 from weir.store.parent_death import end_with_parent
 from weir.trainer.errors import NotFinite
 from weir.trainer.launch.agent import AGENT_PID
+from weir.trainer.launch.heartbeats import beat
 from weir.trainer.launch.pool import LEAVE, connected
 from weir.trainer.learner.distributed import Ranks
 from weir.trainer.model.token_model import choose_device
@@ -32,7 +33,10 @@ POLLRDHUP = 0x2000  # which the select module lacks before Python 3.14
 def main(folder: Path, device: str) -> None:
     """Run requests until the owner of the work folder has no more, or ends."""
     end_with_parent(parent_pid=int(os.environ[AGENT_PID]))
-    owner = connected(folder) if int(os.environ["RANK"]) == 0 else None
+    rank = int(os.environ["RANK"])
+    if folder.is_dir():  # of this machine's pool; other machines have none
+        beat(folder, rank)
+    owner = connected(folder) if rank == 0 else None
     if owner is not None:
         threading.Thread(target=_end_with, args=(owner,), daemon=True).start()
     ranks = Ranks.of_torchrun(choose_device(device))

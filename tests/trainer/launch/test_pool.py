@@ -16,9 +16,12 @@ from support_rank_kills import Armed, Kill
 from support_samples import branching_samples, make_samples
 
 from weir.trainer.errors import TrainerError
+from weir.trainer.launch import heartbeats
+from weir.trainer.launch.pool import RankPool
 from weir.trainer.learner.torchrun import TorchrunLearner
 from weir.trainer.rounds.loaded_backend import LoadedBackend
 from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.settings.launch import LaunchConfig
 from weir.trainer.versions.version_folder import is_state
 
 SETTINGS: dict[str, Any] = {
@@ -114,3 +117,20 @@ def test_two_machines_end_at_the_bits_of_one_and_one_that_dies_costs_the_attempt
     again = TorchrunLearner(tiny_model_dir, config)
     assert round_of(again, tmp_path / "first", 0, stayed.samples[0]) == stayed.rounds[0]
     again.close()
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_a_rank_that_neither_works_nor_ends_ends_all_of_them(
+    stayed: Stayed, monkeypatch: pytest.MonkeyPatch, frozen: int
+) -> None:
+    """Stopped between two requests: the next one would wait for it for ever."""
+    monkeypatch.setattr(heartbeats, "LOOK_S", 1.0)
+    monkeypatch.setattr(heartbeats, "SILENT_LOOKS", 10)
+    pool = RankPool(2, "cpu", LaunchConfig(), resumed="and so on")
+    pids = pool.call(Pids())
+    os.kill(pids[frozen], signal.SIGSTOP)
+    with pytest.raises(TrainerError, match=f"since rank {frozen} stood still .*; and so on"):
+        pool.call(Pids())
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        time.sleep(0.05)
+    assert not pool.is_alive
