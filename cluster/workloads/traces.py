@@ -11,6 +11,7 @@ import csv
 import datetime
 import json
 import operator
+from collections.abc import Sequence
 from pathlib import Path
 
 from weir.cluster.errors import TraceInvalid
@@ -59,12 +60,11 @@ def _text(path: Path) -> str:
         raise TraceInvalid(f"{path} cannot be read as a trace: {error}") from error
 
 
-def _episodes(path: Path, rows: list[tuple[float, float, float, tuple[int, ...]]]) -> list[Episode]:
+def _episodes(path: Path, rows: Sequence[tuple[float, float, float, tuple[int, ...]]]) -> list[Episode]:
     if not rows:
         raise TraceInvalid(f"{path} holds no call")
-    rows.sort()
-    first = rows[0][0]
+    first = min(rows)[0]
     return [
         Episode((max(prompt, 1.0),), (max(output, 1.0),), (0.0,), at - first, prefix=blocks)
-        for at, prompt, output, blocks in rows
+        for at, prompt, output, blocks in sorted(rows)
     ]
