@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from weir.kernel_eval.tasks.input_draws import is_drawn_as_integers
 
 _PIECE = 1 << 20  # elements that are looked at together
+
+
+class Expected(NamedTuple):
+    """The outputs of `Model` for one set of inputs, and its side effects on them."""
+
+    outputs: list[torch.Tensor]
+    changed_inputs: frozenset[int]  # by number, among tensors
+    returns_input: bool
 
 
 def is_integer(output: torch.Tensor) -> bool:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from weir.kernel_eval.tasks.answers import far_apart, is_integer, largest, num_floating
+from weir.kernel_eval.tasks.answers import Expected, far_apart, is_integer, largest, num_floating
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.found import Found, find
 from weir.kernel_eval.tasks.hardening import Step, steps, steps_across
 from weir.kernel_eval.tasks.input_variants import Draw
 
 if TYPE_CHECKING:
-    from weir.kernel_eval.tasks.reference import Expected, Reference
+    from weir.kernel_eval.tasks.reference import Reference
 
 ROUNDINGS = 32.0  # halves; an answer that so few change is not one that kernels can be held to
 _MOST_WEIGHTS = 4  # whose rows inputs get

@@ -38,7 +38,14 @@ from weir.kernel_eval.tasks.draws.integer_draws import (
     widened,
     without_zeros,
 )
+from weir.kernel_eval.tasks.draws.one_sided import one_sided
 from weir.kernel_eval.tasks.draws.places import holding, some
+from weir.kernel_eval.tasks.draws.regions import (
+    keeping_regions,
+    with_far_rows,
+    with_held_states,
+    with_pieces_of_one_sign,
+)
 from weir.kernel_eval.tasks.draws.together import are_alike, with_far_squares, with_far_sums, with_lone_nans
 from weir.kernel_eval.tasks.extremes import (
     aligned,
@@ -53,7 +60,7 @@ from weir.kernel_eval.tasks.input_draws import (
     redrawn,
     sums_to_one,
 )
-from weir.kernel_eval.tasks.input_variants import Draw
+from weir.kernel_eval.tasks.input_variants import OF_ONE_KIND, Draw
 from weir.kernel_eval.tasks.rows import (
     with_one_sign,
     with_tiny_columns,
@@ -71,6 +78,7 @@ _MOST_COMPARED = 4  # inputs, each with each other
 _ABOVE_ZERO = 0.05  # or more, and less than a half more, where a number is zero
 _FAR_VALUE, _LESS, _LEAST = 1e5, 0.75, 1e-30  # beyond usual draws; so many times a value; a number that is not zero
 _WIDE = 1e30  # what half precision does not hold
+_SIGNS = ((-1, 1), (1,), (-1,))  # of regions of one sign; a task may refuse one of them
 _ENDS = ((0, -1), (0,), (-1,))  # of rows of one value: the least, the largest, or both
 
 
@@ -95,7 +103,7 @@ def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[
     mixed draw has too few for each kind of mask to have one.
     """
     yield from _of_few_masks(inputs, found)
-    if drawn is Draw.SIGNED:
+    if drawn in OF_ONE_KIND:
         return
     for at, tensor in enumerate(each_tensor(inputs)):
         if not is_drawn(tensor):
@@ -150,6 +158,7 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
             yield [Step((draw.value, at), changing(at, _redrawn(draw))) for draw in draws]
     for at in floating:
         if found.ties and not found.by_value:
+            yield from _of_regions(tensors[at], at, by_value=False)
             yield from _of_extremes(inputs, at, found, across=False)
         if found.ties:  # which may be of no account, if values are chosen and not positions
             yield [Step(("repeats", at), changing(at, with_repeats), sensitive=not found.stable, exact=found.stable)]
@@ -160,6 +169,7 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
             yield [Step(("signs", at), changing(at, functools.partial(with_one_sign, dimension=-1)))]
         if drawn is not Draw.EDGES or sums_to_one(tensors[at]):
             yield [Step(("ends", at), changing(at, _with_ends))]
+        yield from _of_regions(tensors[at], at, found.by_value)
         if not found.by_value:
             yield from _of_extremes(inputs, at, found, across=False)
         for scale in found.scales:
@@ -171,6 +181,21 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
             beside = _beside(found.values)
             if beside and torch.finfo(tensors[at].dtype).max > _WIDE:
                 yield [Step(("beside", at), changing(at, _with_values(beside)), most=_FAR_LARGER)]
+
+
+def _of_regions(tensor: torch.Tensor, at: int, by_value: bool) -> Iterator[list[Step]]:
+    """Pieces of one sign, rows far from zero, states that are held: by a loop over steps that works value by value."""
+    is_symmetric = tensor.dim() > 1 and tensor.shape[-1] == tensor.shape[-2] and torch.equal(tensor, tensor.mT)
+    if tensor.dim() < 2 or tensor.shape[-1] < 2 or is_symmetric or sums_to_one(tensor):
+        return
+    for name, change in () if by_value else (("pieces", with_pieces_of_one_sign), ("far rows", with_far_rows)):
+        yield [
+            Step((f"{name} {signs}", at), changing(at, functools.partial(change, signs=signs)), most=_FAR_LARGER)
+            for signs in _SIGNS
+        ]
+    if tensor.dim() > 2:
+        change = functools.partial(keeping_regions, with_held_states)
+        yield [Step(("held", at), changing(at, change), most=_FAR_LARGER)]
 
 
 def _of_extremes(inputs: list[Any], at: int, found: Found, across: bool) -> Iterator[list[Step]]:
@@ -192,10 +217,14 @@ def _of_extremes(inputs: list[Any], at: int, found: Found, across: bool) -> Iter
     ]
     if not found.hides_products:
         return
+    tensor = list(each_tensor(inputs))[at]
     for number, other in enumerate((*found.weights, *each_tensor(inputs))):
-        change = aligned(list(each_tensor(inputs))[at], other) if other.is_floating_point() else None
+        change = aligned(tensor, other) if other.is_floating_point() else None
         if change is not None:
-            yield [Step((f"rows of {number}", at), changing(at, change))]
+            yield [Step((f"rows of {number}", at), changing(at, functools.partial(keeping_regions, change)))]
+        change = None if across or not other.is_floating_point() else one_sided(tensor, other)
+        if change is not None:
+            yield [Step((f"one sign of {number}", at), changing(at, change))]
 
 
 def _beside_order(change: Change, across: bool, value: torch.Tensor) -> torch.Tensor:

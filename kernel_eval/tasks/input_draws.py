@@ -209,6 +209,16 @@ def _tiny(like: torch.Tensor) -> torch.Tensor:
     return torch.randn_like(like) * scale
 
 
+def _vanishing(like: torch.Tensor) -> torch.Tensor:
+    scale: float = 10.0 ** (-11 - 3 * float(torch.rand(())))
+    return torch.randn_like(like) * max(scale, torch.finfo(like.dtype).tiny)
+
+
+def _above(like: torch.Tensor) -> torch.Tensor:
+    scale: float = 10.0 ** float(torch.rand(()))
+    return (torch.randn_like(like).abs_() + 0.5) * scale
+
+
 def _huge(like: torch.Tensor) -> torch.Tensor:
     scale: float = 10.0 ** (3 + float(torch.rand(())))
     return torch.randn_like(like) * scale
@@ -234,6 +244,9 @@ _KINDS: dict[Draw, Callable[[torch.Tensor], torch.Tensor]] = {
     Draw.OFFSET: _offset,
     Draw.SIGNED: _signed,
     Draw.TINY: _tiny,
+    Draw.VANISHING: _vanishing,
+    Draw.ABOVE: _above,
+    Draw.BELOW: lambda like: -_above(like),
     Draw.HUGE: _huge,
     Draw.EXACT: _exact,
     Draw.UNIT: _in_unit,

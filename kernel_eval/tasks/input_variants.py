@@ -9,6 +9,7 @@ the task's. Which call gets which variant follows from a secret seed. Pure; no t
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -29,6 +30,9 @@ class Draw(StrEnum):
     SPARSE = "sparse"  # almost zero but for few spikes: no part of a reduction can be left out
     OFFSET = "offset"  # normals around a large value
     SIGNED = "signed"  # each row of one sign: a zero is not the largest of those below it
+    BELOW = "below"  # all values below zero: the largest of all is below it, too
+    ABOVE = "above"  # all values above zero
+    VANISHING = "vanishing"  # all values nearly zero: what is added to a divisor made of all of them counts
     TINY = "tiny"  # normals of scale 0.001 to 0.003: what is added to a divisor counts
     HUGE = "huge"  # normals of scale 1,000 to 10,000: beyond bounds that a task sets
     EXACT = "exact"  # whole numbers from -3 to 3: zeros, equal values, values at bounds
@@ -67,6 +71,7 @@ class Variant(NamedTuple):
 
 PLAIN = Variant()
 HARDEST = Variant(Draw.MIXED)
+OF_ONE_KIND = frozenset({Draw.SIGNED, Draw.BELOW, Draw.ABOVE, Draw.VANISHING})  # rows, or all values
 # What is tried if the reference has no finite answer to a draw, for example a logarithm of negative numbers.
 MILDER = (Draw.MILD, Draw.NORMAL, Draw.BOUNDED, Draw.POSITIVE, Draw.UNIT, Draw.NEGATED, Draw.SCALED)
 # What is tried before a mixed draw, where the task names functions of special values, such as isnan.
@@ -81,14 +86,14 @@ def plan(
     seed: int,
     *,
     few_rows: bool = False,
-    signed: bool = False,
+    more: Sequence[Draw] = (),
     any_size: bool = False,
 ) -> list[Variant]:
     """One variant for each call: the first plain, the second mixed, the others in an unpredictable order.
 
     With three calls or more, one of them has another size, unless the task relaxes that. `few_rows`: one call has tiny
-    values only, since a mixed draw holds no row of them. `signed`: there is one more call, whose rows are of one sign
-    each. `any_size`: there is one more, of a size that torch's own tests have.
+    values only, since a mixed draw holds no row of them. `more`: the draws of more calls. `any_size`: there is one
+    more, of a size that torch's own tests have.
     """
     generator = random.Random(seed)
     if "varied_inputs" in relaxed:
@@ -103,8 +108,8 @@ def plan(
     variants = [Variant(draw) for draw in draws]
     if num_calls > 2 and "varied_shapes" not in relaxed:
         variants[2] = variants[2]._replace(size_seed=generator.getrandbits(63))
-    if signed and "varied_inputs" not in relaxed:
-        variants.append(Variant(Draw.SIGNED))
+    if "varied_inputs" not in relaxed:
+        variants += map(Variant, more)
     if any_size and "varied_shapes" not in relaxed:
         draw = Draw.DECLARED if "varied_inputs" in relaxed else Draw.MIXED
         variants.append(Variant(draw, size_seed=generator.getrandbits(63), any_size=True))

@@ -10,11 +10,12 @@ import contextlib
 import copy
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from weir.kernel_eval.tasks.answers import (
+    Expected,
     integers_among,
     is_finite,
     is_integer,
@@ -53,14 +54,6 @@ _OTHER_SEED = 20_261  # of weights, which no evaluation has but by chance
 _NO_MEMORY = "can't allocate memory"  # in the text of torch's error
 _TOO_MUCH = "needs more memory than kernel_eval.task_memory_bytes allows; make its sizes smaller"
 _PIECE = 1 << 20  # elements that are looked at together
-
-
-class Expected(NamedTuple):
-    """The outputs of `Model` for one set of inputs, and its side effects on them."""
-
-    outputs: list[torch.Tensor]
-    changed_inputs: frozenset[int]  # by number, among tensors
-    returns_input: bool
 
 
 class Reference:
@@ -239,6 +232,13 @@ class Reference:
     def needs_tiny(self, model: Any) -> bool:
         """Whether a mixed draw shows little of tiny values: it has few rows, or one answer is made of all of it."""
         return self.has_few_rows(model) or (self._watched(model).num_last == 1 and not self.works_by_value(model))
+
+    def more_draws(self, model: Any) -> list[Draw]:
+        """The draws of calls besides, whose rows, or all of whose values, are of one kind."""
+        watch = self._watched(model)
+        kinds = {Draw.SIGNED: self.has_few_rows(model, 8), Draw.VANISHING: watch.divides_by_one}
+        kinds |= dict.fromkeys((Draw.BELOW, Draw.ABOVE), watch.has_extreme_of_all)
+        return [] if watch.is_pointwise else [draw for draw, is_needed in kinds.items() if is_needed]
 
     def _within_borders(
         self, model: Any, inputs: list[Any], expected: Expected, seed: int, size: Size | None

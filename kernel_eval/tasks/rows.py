@@ -92,7 +92,7 @@ def with_tiny_rows(value: torch.Tensor) -> torch.Tensor:
 def with_tiny_columns(value: torch.Tensor, dimension: int) -> torch.Tensor:
     """What `with_tiny_rows` does, for some fibres along a dimension; of more than two, for all at one index of it."""
     size, others = value.shape[dimension], value.numel() // max(1, value.shape[dimension])
-    if value.dim() > 2 and size >= (_REPLACED_SHARE // 2 if dimension else 2) and not sums_to_one(value):
+    if value.dim() > 2 and size > 1 and not sums_to_one(value):
         changed = value.clone(memory_format=torch.contiguous_format)
         pieces = changed.movedim(dimension, 0)
         chosen = spare(pieces.reshape(size, -1), size)

@@ -14,8 +14,9 @@ from weir.kernel_eval.judge.checks.slices import pieces_of
 from weir.kernel_eval.judge.checks.tolerance import Difference, can_tell, compare, near_tolerance
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.tasks.answers import Expected
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
-from weir.kernel_eval.tasks.reference import Expected, Reference
+from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.rows import MANY, every_nth, rows, thinned
 
 _PIECE = 1 << 20  # elements that are looked at together

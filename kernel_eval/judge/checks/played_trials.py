@@ -32,9 +32,9 @@ from weir.kernel_eval.judge.state.questions import Question, Subject
 from weir.kernel_eval.judge.state.remains import Remains, may_stay, overwritten, remains_of, with_remains
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
-from weir.kernel_eval.tasks.answers import is_finite
+from weir.kernel_eval.tasks.answers import Expected, is_finite
 from weir.kernel_eval.tasks.effects.side_effects import named_tensors
-from weir.kernel_eval.tasks.reference import Expected, Reference
+from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
 
 MIN_COVERAGE = 0.1  # a triangular or padded answer has elements that no kernel needs to store

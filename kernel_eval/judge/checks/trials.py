@@ -24,8 +24,9 @@ from weir.kernel_eval.judge.checks.expected_answers import check_form, differenc
 from weir.kernel_eval.judge.source import provenance
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.tasks.answers import Expected
 from weir.kernel_eval.tasks.input_variants import Variant, plan
-from weir.kernel_eval.tasks.reference import Expected, Reference
+from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
 
 
@@ -84,7 +85,7 @@ class Trials:
             self._relaxed,
             derive_seed(secret, "variants"),
             few_rows=reference.needs_tiny(self.model),
-            signed=reference.has_few_rows(self.model, 8),
+            more=reference.more_draws(self.model),
             any_size=reference.takes_any_size(self.model),
         )
         model = self.model  # as the calls so far leave it

@@ -247,7 +247,7 @@ class _Attempt:
             self._relaxed,
             derive_seed(job.secret, "variants"),
             few_rows=self._reference.needs_tiny(model),
-            signed=self._reference.has_few_rows(model, 8),
+            more=self._reference.more_draws(model),
             any_size=self._reference.takes_any_size(model),
         )
         questions = Questions(self._reference, job.secret, variants, subjects, self._far)

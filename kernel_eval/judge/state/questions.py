@@ -13,9 +13,10 @@ import torch
 
 from weir.kernel_eval.ipc.messages import NamedPlace
 from weir.kernel_eval.ipc.tensor_arena import tensors_among
+from weir.kernel_eval.tasks.answers import Expected
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.input_variants import Draw, Variant
-from weir.kernel_eval.tasks.reference import Expected, Reference
+from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
 
 _TURNED_OVER = 1  # the trial in which flags are

@@ -33,6 +33,12 @@ _ALSO = frozenset(
 )
 
 
+_EXTREMES = frozenset({"max", "min", "amax", "amin", "aminmax", "argmax", "argmin", "logsumexp"})
+_DIVIDE = frozenset({"div", "div_"})
+_BOUND = frozenset({"sqrt", "rsqrt", "log", "reciprocal", "clamp", "clamp_min", "maximum"})
+_NORMALIZE = frozenset({"native_batch_norm", "_native_batch_norm_legit"})
+
+
 class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While the mode is active: whether all operators work value by value, how many there are, and their numbers."""
 
@@ -45,6 +51,8 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.is_pointwise = True
         self.num_operators = 0  # but for views, copies, and constants
         self.numbers: set[float] = set()
+        self.has_extreme_of_all = False  # an operator gives the largest or the least of all values
+        self.divides_by_one = False  # by a value that may be made of all, or takes a root or bounds it
         self.num_last = 0  # elements of what the last operator gave, if that is one tensor
 
     def __torch_dispatch__(
@@ -59,8 +67,22 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif not is_view and func.__name__.partition(".")[0] not in _ALSO:
             self.is_pointwise = False
         result = func(*args, **(kwargs or {}))
+        self._note_whole(func.__name__.partition(".")[0], args, result)
         self.num_last = result.numel() if isinstance(result, torch.Tensor) else 0
         return result
+
+    def _note_whole(self, name: str, args: tuple[Any, ...], result: Any) -> None:
+        made = result if isinstance(result, tuple | list) else (result,)
+        first, second = (_is_one(args[at]) if len(args) > at else False for at in (0, 1))
+        if name in _EXTREMES and not first and any(map(_is_one, made)):
+            self.has_extreme_of_all = True
+        divides = (name in _DIVIDE and second) or (name in _NORMALIZE and any(map(_is_one, made)))
+        if divides or (name in _BOUND and first):
+            self.divides_by_one = True
+
+
+def _is_one(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.numel() == 1
 
 
 def at_edges(like: torch.Tensor, precision: torch.dtype, numbers: tuple[float, ...]) -> torch.Tensor:

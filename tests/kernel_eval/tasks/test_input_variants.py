@@ -165,11 +165,36 @@ def test_a_zero_is_not_the_largest_value_of_few_rows(num_rows: int) -> None:
     model = reference.build([], 1)
     assert reference.has_few_rows(model, 8)
     for seed in range(4):
-        (more,) = (variant for variant in plan(5, NONE, seed, signed=True) if variant.draw is Draw.SIGNED)
+        (more,) = (variant for variant in plan(5, NONE, seed, more=[Draw.SIGNED]) if variant.draw is Draw.SIGNED)
         inputs, expected, _ = reference.question(model, seed, more)
         assert bool((expected.outputs[0] < 0).any())
         assert bool(((inputs[0] > 0).all(-1) | (inputs[0] < 0).all(-1)).all())
-    assert Draw.SIGNED not in {variant.draw for variant in plan(5, frozenset({"varied_inputs"}), 1, signed=True)}
+    assert Draw.SIGNED not in {variant.draw for variant in plan(5, frozenset({"varied_inputs"}), 1, more=[Draw.SIGNED])}
+
+
+WHOLE = {
+    "x.amax()": [Draw.BELOW, Draw.ABOVE],
+    "x / (x.norm() + 1e-6)": [Draw.VANISHING],
+    "(x - x.min()) / (x.max() - x.min() + 1e-8)": [Draw.VANISHING, Draw.BELOW, Draw.ABOVE],
+    "x.amax(-1) / x.norm(dim=-1)": [],
+    "x.mean()": [],
+}
+
+
+@pytest.mark.parametrize("function", WHOLE)
+def test_what_is_made_of_all_values_is_asked_for_all_of_one_kind(function: str) -> None:
+    reference = Reference(SIZED.replace("FUNCTION", function).replace("8, 64", "16, 64"), 5.0)
+    model = reference.build([], 1)
+    assert reference.more_draws(model) == WHOLE[function]
+    for draw in WHOLE[function]:
+        inputs, _, variant = reference.question(model, 1, Variant(draw))
+        assert variant.draw is draw
+        is_so = {
+            Draw.BELOW: float(inputs[0].max()) < 0,
+            Draw.ABOVE: float(inputs[0].min()) > 0,
+            Draw.VANISHING: 0 < float(inputs[0].abs().max()) < 1e-9,
+        }
+        assert is_so[draw]
 
 
 def test_one_more_call_has_a_size_of_torchs_own_tests() -> None:
