@@ -211,7 +211,7 @@ def _tiny(like: torch.Tensor) -> torch.Tensor:
 
 def _vanishing(like: torch.Tensor) -> torch.Tensor:
     scale: float = 10.0 ** (-11 - 3 * float(torch.rand(())))
-    return torch.randn_like(like) * max(scale, torch.finfo(like.dtype).tiny)
+    return torch.randn_like(like) * scale
 
 
 def _above(like: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,7 @@ _ROWS = 6  # of one sign, if there are so many times as many
 _SHARE = 4
 _RIDGE = 1e-3  # of the mean square of a row of weights: small changes of inputs matter little
 _LEAST = 0.3  # of the mean of the results, to count as of one sign
+_MOST = 1 << 29  # multiplications to find them; larger weights have none
 _MARGIN = 0.5, 6.0  # by which a sum of exponentials is below one, and a maximum above zero
 
 
@@ -41,7 +42,7 @@ def one_sided(value: torch.Tensor, other: torch.Tensor) -> Callable[[torch.Tenso
 
 def _direction(weight: torch.Tensor) -> torch.Tensor | None:
     """What all rows of a weight (N, K) give about one for, (K,); None if there is none."""
-    if not 1 < len(weight) <= weight.shape[1]:
+    if not 1 < len(weight) <= weight.shape[1] or len(weight) * weight.numel() > _MOST:
         return None
     rows = weight.detach().double()
     gram = rows @ rows.mT

@@ -31,10 +31,11 @@ def test_a_corner_of_an_image_gives_all_filters_results_above_zero_and_another_b
         assert int((corner > 0).all(-1).sum()) + int((corner < 0).all(-1).sum()) == 1
 
 
-def test_more_results_than_inputs_have_no_such_rows() -> None:
+def test_more_results_than_inputs_and_large_weights_have_no_such_rows() -> None:
     value = torch.randn(32, 8)
     assert one_sided(value, torch.randn(64, 8)) is None
     assert one_sided(value, torch.randn(5, 7)) is None
     assert one_sided(value, value) is None
     assert one_sided(torch.randn(2, 4, 12, 12), torch.randn(16, 4, 3, 3)) is None
     assert one_sided(value, torch.zeros(4, 8)) is None
+    assert one_sided(torch.randn(32, 1024), torch.randn(1024, 1024)) is None
