@@ -61,10 +61,11 @@ def _with_rows(value: torch.Tensor, directions: Sequence[tuple[torch.Tensor, int
     count = min(_ROWS, len(rows) // (_SHARE * len(directions)))
     order = torch.randperm(len(rows)).to(value.device)
     margins = _MARGIN[0] + (_MARGIN[1] - _MARGIN[0]) * torch.arange(count) / max(1, count - 1)
-    for chosen, (direction, num_results) in zip(order.split(max(1, count)), directions, strict=False):
+    for number, (direction, num_results) in enumerate(directions):
+        chosen = order[number * count : (number + 1) * count]
         below = -(margins + math.log(num_results) / _LEAST)
         sizes = torch.where(torch.arange(count) % 3 == 2, margins, below)
-        rows[chosen[:count]] = (sizes.to(direction)[:, None] * direction).to(value)
+        rows[chosen] = (sizes.to(direction)[:, None] * direction).to(value)
     return changed
 
 

@@ -68,13 +68,16 @@ def with_held_states(value: torch.Tensor) -> torch.Tensor:
             continue
         first = 1 + int(torch.randint(steps // _NOT_HELD, ()))
         for number in _common(pieces.reshape(-1, steps, value.shape[-1])):
-            at = (*torch.unravel_index(torch.tensor(number), others), slice(first, None))
-            if bool(taken[at].any()) or int((pieces[at] == 0).sum()) * _NOT_HELD > pieces[at].numel():
+            piece, of_piece = pieces, taken
+            for at in torch.unravel_index(torch.tensor(number), others):
+                piece, of_piece = piece[int(at)], of_piece[int(at)]
+            piece, of_piece = piece[first:], of_piece[first:]
+            if bool(of_piece.any()) or int((piece == 0).sum()) * _NOT_HELD > piece.numel():
                 continue
-            far = _FAR[0] + (_FAR[1] - _FAR[0]) * torch.rand_like(pieces[at][:1])
+            far = _FAR[0] + (_FAR[1] - _FAR[0]) * torch.rand_like(piece[:1])
             signs = 1 - 2 * torch.randint(2, far.shape, device=far.device)
-            pieces[at] = far * signs.to(far) + torch.randn_like(pieces[at])
-            taken[at] = True
+            piece.copy_(far * signs.to(far) + torch.randn_like(piece))
+            of_piece |= True
             break
     return changed
 
