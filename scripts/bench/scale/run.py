@@ -4,7 +4,8 @@ Ranks and the one process alternate, step by step, on the same samples; every fi
 losses must agree, or the benchmark fails. Under load threads that wait for each other lose more than ranks do:
 `…_cpu_over_one` compares the processor time of one process on one thread, which is what perfect threads would need,
 with that of all ranks. Memory of a rank is compared with the arithmetic of `weir round --plan`, writing a checkpoint
-with writing as many bytes, and what a rank reads to resume with what it owns. Megatron-core is measured where it is
+with writing as many bytes, and what a rank reads to resume with what it owns. Of a mixture of experts, a step that
+replays its routers' choices is compared with one whose routers choose. Megatron-core is measured where it is
 installed and a file is named that lets it run on CPUs.
 """
 
@@ -24,11 +25,12 @@ from typing import Any
 
 from weir.scripts.bench.figures import print_figures
 from weir.scripts.bench.scale.requests import Open, Opened, OpenMegatron, Save, Step, Taken, WriteBytes
-from weir.scripts.bench.scale.workload import Work, samples_of, write_model
+from weir.scripts.bench.scale.workload import Work, samples_of, with_experts, write_model
 from weir.scripts.launch.errors import CommandError, UsageError
 from weir.trainer.credit.samples import Sample
 from weir.trainer.launch.pool import RankPool
 from weir.trainer.model.memory import FLOAT32, MOMENTS, training_memory
+from weir.trainer.model.routing_replay import REPLAYED
 from weir.trainer.model.shape import ModelShape, read_shape
 from weir.trainer.rounds.fit import training_plan
 from weir.trainer.settings.config import TrainerConfig
@@ -78,6 +80,8 @@ def measure(folder: Path, scratch: Path, work: Work, rounds: int, shims: Path | 
                 "one_tok_s": work.tokens / found.one_s,
                 "one_peak_over_plan": found.one_peak / _planned(shape, one),
             }
+            if shape.model_type in REPLAYED:
+                figures["replay_cpu_over_own"] = _replayed(alone, folder, one, samples, rounds)
             figures |= found.figures("torch", work)
             figures["torch_peak_over_plan"] = found.ranks_peak / _planned(shape, config)
             figures |= _written(ranks, saved, rounds)
@@ -86,6 +90,14 @@ def measure(folder: Path, scratch: Path, work: Work, rounds: int, shims: Path | 
         if shims is not None:
             figures |= _megatron(alone, folder, work, samples, rounds, shims)
     return {name: round(value, 3) for name, value in figures.items()}
+
+
+def _replayed(alone: RankPool, folder: Path, config: TrainerConfig, samples: list[Sample], rounds: int) -> float:
+    """Processor time of a step whose routers choose, over that of one that replays the same choices."""
+    chosen = with_experts(folder, samples)
+    with _pool(1) as replaying:
+        replaying.call(Open(folder=folder, config=config.model_copy(update={"routing_replay": True})))
+        return _alternate(alone, replaying, chosen, rounds).cpu_ratio
 
 
 def resumed(opened: list[Opened]) -> dict[str, float]:

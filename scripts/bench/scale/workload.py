@@ -6,7 +6,8 @@ compared is the division of the work and not its balance.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,27 @@ def write_model(name: str, folder: Path) -> None:
             heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
         network = LlamaForCausalLM(LlamaConfig(**sizes, **heads, tie_word_embeddings=True))
     network.save_pretrained(folder)
+
+
+def with_experts(folder: Path, samples: Sequence[Sample]) -> list[Sample]:
+    """The samples with the experts that a Qwen3-MoE's or DeepSeek-V3's own routers choose for their tokens."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    network: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    chosen: dict[int, Any] = {}
+    for number, layer in enumerate(network.base_model.layers):
+        if hasattr(layer.mlp, "gate"):
+            layer.mlp.gate.register_forward_hook(lambda _, __, output, at=number: chosen.update({at: output[2]}))
+    found, layers, width = [], len(network.base_model.layers), network.config.num_experts_per_tok
+    for sample in samples:
+        with torch.inference_mode():
+            network.base_model(torch.from_numpy(sample.ids[None, :-1].astype(np.int64)))
+        experts = np.zeros((len(sample.ids) - 1, layers, width), np.uint16)
+        for at, own in chosen.items():
+            experts[:, at] = own.numpy()
+        found.append(replace(sample, routed_experts=experts.reshape(len(experts), -1)))
+    return found
 
 
 def samples_of(work: Work, vocabulary: int, seed: int = 0) -> list[Sample]:

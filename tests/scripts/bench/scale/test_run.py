@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from weir.scripts.bench.scale.requests import Opened
 from weir.scripts.bench.scale.run import measure, resumed
-from weir.scripts.bench.scale.workload import Work, samples_of, write_model
+from weir.scripts.bench.scale.workload import Work, samples_of, with_experts, write_model
 
 
 def test_two_ranks_are_measured_beside_one_process(tmp_path: Path) -> None:
@@ -19,6 +20,13 @@ def test_two_ranks_are_measured_beside_one_process(tmp_path: Path) -> None:
     assert found["checkpoint_over_disk"] > 0 and found["disk_spread"] >= 1
     assert 1 <= found["resume_read_over_own"] < 1.02
     assert 0.5 <= found["resume_read_over_whole"] < 0.51
+
+
+def test_a_mixture_replays_the_choices_of_its_own_routers(tmp_path: Path) -> None:
+    write_model("moe", tmp_path / "moe")
+    samples = with_experts(tmp_path / "moe", samples_of(Work(num_samples=2, length=16, budget=32), vocabulary=8192))
+    experts = np.stack([sample.routed_experts for sample in samples]).reshape(2, 15, 4, 4)  # tokens, layers, chosen
+    assert all(len(set(chosen)) == 4 and max(chosen) < 16 for chosen in experts.reshape(-1, 4).tolist())
 
 
 def test_what_a_rank_reads_is_compared_with_what_it_owns() -> None:
