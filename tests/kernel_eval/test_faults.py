@@ -122,6 +122,40 @@ def test_what_compiles_and_cannot_be_run_is_left_out_or_earns_what_the_server_sa
     assert (reply["fault"], reply["raw_reward"]) == (Fault.NOT_RUN, 0.1), reply
 
 
+FORGED = """        import gc, string
+        from itertools import islice, product
+        recorder = next(o for o in gc.get_objects() if type(o).__name__ == "Recorder")
+        names = type(recorder).finish.__globals__
+        Operator, Place, steps = names["Operator"], names["Place"], recorder._steps
+        clone = lambda read, made: Operator("aten.clone.default", tuple(read), {}, tuple(made))
+        of = lambda dtype: Place(0, dtype, (), (), 0)
+"""
+FORGERIES = {
+    "a number of 5000 digits": "steps.insert(0, clone([of('float' + '1' * 5000)], [recorder.place(out)]))",
+    "a digit of no number": "steps.insert(0, clone([of('float\u00b2')], [recorder.place(out)]))",
+    "60,000 dtypes": (  # each compared with each
+        "all = [of(''.join(t) + '32') for t in islice(product(string.ascii_letters, repeat=4), 60000)]"
+        "; steps[:0] = [clone([recorder.place(x)], all), clone(all, [])]"
+    ),
+    "60,000 ways to launch": (  # each with a copy of all steps
+        "import msgspec; launch = msgspec.structs.replace(steps[-1], ir_arguments=()); copied = msgspec.structs.replace"
+        "; steps[-1] = copied(steps[-1], alternatives=tuple(copied(launch, grid=(n + 1,)) for n in range(60000)))"
+        "; steps.extend([clone([], [])] * 100000)"
+    ),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES.values(), ids=FORGERIES)
+def test_a_record_that_no_judge_can_follow_is_the_candidates_fault(
+    forgery: str, server: Any, read_example: Read
+) -> None:
+    source = read_example("relu_candidate").replace(RETURN, f"{FORGED}        {forgery}\n{RETURN}")
+    reply = server.evaluate(source)
+    assert (reply["fault"], reply["raw_reward"]) == (Fault.REWARD_HACK, 0.0), reply
+    assert reply["details"]["rule"] == "replay_differs"
+    assert reply["seconds"] < 20
+
+
 def test_every_fault_has_its_test() -> None:
     known = {
         *PROVOKED_BY_A_CANDIDATE,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ from weir.kernel_eval.ipc.messages import (
     SendState,
 )
 from weir.kernel_eval.ipc.tensor_arena import Arena, tensors_among
+from weir.kernel_eval.ipc.trace import Argument, Operator, Trace, places
 from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
@@ -40,6 +41,8 @@ from weir.kernel_eval.toolchain import launch_options
 from weir.kernel_eval.toolchain.targets import MAX_GRID
 
 MAX_RECORD_BYTES = 16 << 20  # thousands of launches, and the IR of large kernels
+_MOST_WAYS = 64  # to make one launch: no recorder tries more configurations of an autotuned kernel
+_DTYPES = frozenset(str(value).removeprefix("torch.") for value in vars(torch).values() if type(value) is torch.dtype)
 
 
 class Recording:
@@ -89,6 +92,7 @@ class Recording:
             arena.unmap()
             meanwhile()
             recorded = self._recorder.receive(Recorded, "call", self._call_timeout_s, MAX_RECORD_BYTES)
+        check_dtypes(recorded.trace)
         _check_launches(recorded)
         return recorded
 
@@ -203,6 +207,17 @@ def form_of(inputs: Any) -> Any:
     return type(inputs).__name__, repr(inputs)
 
 
+def check_dtypes(trace: Trace) -> None:
+    """Check that tensors of a record have dtypes of torch, which are few and read as names. Raises `FaultDetected`."""
+    for step in trace.steps:
+        if isinstance(step, Operator):
+            _check_places([*step.arguments, *step.keywords.values(), *step.results])
+    for launch in trace.launches:
+        for way in (launch, *launch.alternatives):
+            _check_places(way.given)
+    _check_places(trace.outputs)
+
+
 def stand_ins(inputs: list[Any], reference: Reference, seed: int) -> list[Any]:
     """Inputs of the same form with the contents of another draw of the task's."""
     others = iter(tensors_among(reference.inputs(seed)))
@@ -230,13 +245,23 @@ def _stood_in(value: Any, others: Any) -> Any:
     return value
 
 
+def _check_places(arguments: Sequence[Argument]) -> None:
+    for place in places(list(arguments)):
+        if place.dtype not in _DTYPES:
+            raise rule_broken("replay_differs", f"the record has a tensor of dtype {place.dtype}, which torch lacks")
+
+
 def _check_launches(recorded: Recorded) -> None:
-    """Check what no device would launch. Raises `FaultDetected`."""
+    """Check what no device would launch, and no recorder records. Raises `FaultDetected`."""
     for ir in recorded.irs:
         wrong = launch_options.violation(ir.options)
         if wrong is not None:
             message = f"a launch with {wrong} ({ir.kernel})"
             raise FaultDetected(Stage.LOADED, Fault.LAUNCH_FAILURE, message, phase="compile", kernel=ir.kernel)
+    for launch in recorded.trace.launches:
+        if len(launch.alternatives) >= _MOST_WAYS:
+            message = f"{1 + len(launch.alternatives)} ways to launch {launch.name}, at most {_MOST_WAYS} are recorded"
+            raise rule_broken("replay_differs", message)
     ways = [way for launch in recorded.trace.launches for way in (launch, *launch.alternatives)]
     for launch in ways:
         if launch.ir is None or not 0 <= launch.ir < len(recorded.irs):

@@ -21,6 +21,7 @@ from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import RequestHandler, WorkerChannel
 from weir.kernel_eval.judge.checks.answer_spread import check_told
 from weir.kernel_eval.judge.checks.expected_answers import check_form, difference, dtypes_of, raw
+from weir.kernel_eval.judge.checks.recording import check_dtypes
 from weir.kernel_eval.judge.source import provenance
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
@@ -163,6 +164,7 @@ class Trials:
 
     def _check_conduct(self, answer: Answered, arena: Arena, expected: Expected, given: list[str]) -> None:
         """Check the side effects of a call: its operators, memory outside of tensors, changed inputs."""
+        check_dtypes(answer.trace)
         violation = provenance.broken_by(answer.trace, self._relaxed, permitted=self._job.permitted, given=given)
         if violation is not None:
             raise rule_broken(*violation)

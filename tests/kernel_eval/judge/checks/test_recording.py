@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from weir.kernel_eval.ipc.messages import KernelIr, Recorded
-from weir.kernel_eval.ipc.trace import Launch, Trace
+from weir.kernel_eval.ipc.trace import Launch, Operator, Place, Step, Trace
 from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.checks import recording
 from weir.kernel_eval.judge.checks.recording import digest, form_of, stand_ins
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.tasks.reference import Reference
+from weir.kernel_eval.worker.autotune import MOST_CONFIGS
 
 TASK = """
 import torch
@@ -45,6 +46,42 @@ def test_options_of_a_launch_are_known_ones_in_their_ranges(options: dict[str, A
     with pytest.raises(FaultDetected, match=re.escape(says)) as caught:
         recording._check_launches(recorded)
     assert caught.value.fault is Fault.LAUNCH_FAILURE
+
+
+def _of_dtype(dtype: str) -> Place:
+    return Place(0, dtype, (1,), (1,), 0)
+
+
+@pytest.mark.parametrize("dtype", ["float" + "1" * 5000, "float\u00b2", "abcd32", "torch.float32", ""])
+@pytest.mark.parametrize(
+    "trace",
+    [
+        lambda place: Trace((), (Operator("aten.clone.default", (place,), {}, ()),), ()),
+        lambda place: Trace((), (Operator("aten.clone.default", (), {"other": place}, ()),), ()),
+        lambda place: Trace((), (Operator("aten.clone.default", (), {}, (place,)),), ()),
+        lambda place: Trace((), (Launch("k", 1, (1,), {}, ir_arguments=(place,)),), ()),
+        lambda place: Trace((), (), (place,)),
+    ],
+)
+def test_a_record_has_no_dtypes_but_those_of_torch(dtype: str, trace: Any) -> None:
+    for known in ("float32", "bfloat16", "float8_e4m3fn", "complex64", "quint8"):
+        recording.check_dtypes(trace(_of_dtype(known)))
+    with pytest.raises(FaultDetected, match="which torch lacks") as caught:
+        recording.check_dtypes(trace(_of_dtype(dtype)))
+    assert caught.value.details["rule"] == "replay_differs"
+
+
+def test_a_launch_has_no_more_ways_than_a_recorder_tries() -> None:
+    one = Launch("k", 1, (1,), {}, ir=0)
+
+    def ways(count: int) -> Recorded:
+        step: Step = Launch("k", 1, (1,), {}, ir=0, alternatives=(one,) * (count - 1))
+        return Recorded((), Trace((), (step,), ()), (KernelIr("k:1", "", {}),))
+
+    recording._check_launches(ways(MOST_CONFIGS))
+    with pytest.raises(FaultDetected, match="65 ways to launch k:1, at most 64") as caught:
+        recording._check_launches(ways(MOST_CONFIGS + 1))
+    assert caught.value.details["rule"] == "replay_differs"
 
 
 def test_a_form_is_shapes_strides_dtypes_and_all_that_is_no_tensor() -> None:
