@@ -119,7 +119,8 @@ def _make_ends_extreme(kind: _Kind, signs: Sequence[int], least_range: float, fa
     at = tuple(place.to(kind.rows.device) for place in torch.unravel_index(numbers, others)) if others else ()
     part = kind.rows[at].reshape(-1, width)
     low, high = part.aminmax(dim=-1)
-    usable = torch.isfinite(high - low) & (high - low > least_range)
+    is_wide = high - low > least_range
+    usable = torch.isfinite(high - low) & (high - low > least_range / _SMALL)
     is_inner = ((numbers > 0) & (numbers < count - 1)).to(part.device)
     ends = (-1, 0) if count > 1 or int(torch.randint(_LAST_OF_ONE, ())) else (0, -1)
     given: list[tuple[int, int, int]] = []  # rows, signs, ends
@@ -129,7 +130,7 @@ def _make_ends_extreme(kind: _Kind, signs: Sequence[int], least_range: float, fa
         there = (*at, torch.full((len(part),), end % width, device=part.device))
         fits = usable & (sign * own >= 0) & kind.may_be(there, extreme)
         fits[[row for row, its_sign, its_end in given if sign == its_sign or end == its_end]] = False
-        for allowed in (fits & is_inner, fits):
+        for allowed in (fits & is_wide & is_inner, fits & is_wide, fits):
             if bool(allowed.any()):
                 rows = allowed.nonzero().view(-1)
                 row = int(rows[torch.randint(len(rows), ())])
