@@ -27,7 +27,7 @@ from weir.proxy.control.routes import control_app
 from weir.proxy.control.service import Control, control_key
 from weir.proxy.engines.gate import Gate
 from weir.proxy.engines.router import RouterClient, RouterFailed
-from weir.proxy.engines.watch import EngineWatch, ended
+from weir.proxy.engines.watch import CHECK_LIMIT_S, EngineWatch, ended
 from weir.proxy.errors import UpstreamNotReached
 from weir.proxy.http.admission import Admission
 from weir.proxy.http.http_protocol import BoundedHttp
@@ -144,7 +144,7 @@ class Proxy:
             folder=self.peers.folder,
             period_s=config.engine_check_s,
             assumed_version=config.assumed_version,
-            ask_watcher=lambda: self.gates.notify_workers("/weir/worker/check_engines"),
+            ask_watcher=lambda: self.gates.notify_workers("/weir/worker/check_engines", CHECK_LIMIT_S),
         )
         control = Control(
             key=self.control_key,

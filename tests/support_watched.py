@@ -28,6 +28,7 @@ class RouterAndEngine:
         self.took: list[list[str]] = []
         self.version = "0"
         self.loads = True
+        self.failures = 0  # so many lists of engines are answered with an error
         self.lists = True  # what is put in
         self.asked: list[str] = []  # to be put in
         self.loading = asyncio.Event()  # weights begin to load
@@ -42,6 +43,9 @@ class RouterAndEngine:
         elif request.path == "/workers" and request.method == "POST":
             self.asked.append(body["url"])
             self.inside += [body["url"]] if self.lists else []
+        elif request.path == "/workers" and self.failures:
+            self.failures -= 1
+            return web.Response(status=503)
         elif request.path == "/workers":
             answered = {"workers": [{"url": url} for url in self.inside]}
         elif request.path == "/server_info":

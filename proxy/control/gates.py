@@ -144,9 +144,9 @@ class GateControl:
         others = await self._collect(lambda peer: self._peers.get(peer, "/weir/worker/metrics"))
         return total_metrics([self.exposition_here(), *others])
 
-    async def notify_workers(self, path: str) -> None:
-        """POST to all other workers; one that does not answer is logged."""
-        await self._collect(lambda peer: self._peers.post(peer, path, {}))
+    async def notify_workers(self, path: str, limit_s: float = REQUEST_LIMIT_S) -> None:
+        """POST to all other workers; one that does not answer within the limit is logged."""
+        await self._collect(lambda peer: self._peers.post(peer, path, {}, limit_s))
 
     async def close(self) -> None:
         """Stop following the others."""

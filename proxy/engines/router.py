@@ -2,12 +2,15 @@
 
 Invariant: only the named engine is affected. A router applies changes asynchronously, and may apply them in another
 order: `take_out` waits until the engine is out, and `put_in` until it is listed, so that the next change finds it.
+Requests are made in a thread of their own: an event loop that has a thousand calls to answer at once would take an
+answer that waits for its turn for silence.
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +23,7 @@ from weir.proxy.engines.router_routes import new_worker, worker_url, workers_of,
 from weir.store.catalog.devices.switches import AsleepEngine
 from weir.store.version_forms import served_adapter
 
-REQUEST_LIMIT = aiohttp.ClientTimeout(total=2.0)
+REQUEST_LIMIT_S = 2.0
 CHANGE_POLL_S = 0.05
 LISTED_LIMIT_S = 30.0  # a router checks an engine before it lists it
 
@@ -50,11 +53,11 @@ class RouterClient:
 
     def __init__(self, router_url: str) -> None:
         self.router_url = router_url.rstrip("/")
-        self._session = aiohttp.ClientSession(timeout=REQUEST_LIMIT, trust_env=False)
+        self._requests = _Requests()
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._session.close()
+        await self._requests.close()
 
     async def engines(self) -> dict[str, str]:
         """The router's id for each engine in rotation, by URL. Raises `RouterFailed`."""
@@ -88,13 +91,12 @@ class RouterClient:
     async def probe(self, engine: str) -> Probe:
         """Whether an engine answers, and its version; costs the engine no token."""
         try:
-            async with self._session.get(f"{engine}/model_info") as response:
-                data = await response.read()
+            status, data = await self._requests.send("GET", f"{engine}/model_info")
         except aiohttp.ClientConnectorError:
             return Probe(liveness=Liveness.DEAD)
         except (aiohttp.ClientError, TimeoutError, ConnectionError):
             return Probe(liveness=Liveness.SILENT)
-        if response.status != 200:
+        if status != 200:
             return Probe(liveness=Liveness.ALIVE)
         version = _object(data).get("weight_version")
         return Probe(liveness=Liveness.ALIVE, version=None if version is None else str(version))
@@ -152,15 +154,59 @@ class RouterClient:
             taken.add(tag)
 
     async def _request(self, method: str, url: str, body: Any = None, limit_s: float | None = None) -> dict[str, Any]:
-        limits = REQUEST_LIMIT if limit_s is None else aiohttp.ClientTimeout(total=limit_s)
         try:
-            async with self._session.request(method, url, json=body, timeout=limits) as response:
-                data = await response.read()
+            status, data = await self._requests.send(method, url, body, limit_s)
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise RouterFailed(f"{method} {url}: {error!r}") from error
-        if response.status >= 400:
-            raise RouterFailed(f"{method} {url} answered {response.status}: {data[:200].decode(errors='replace')}")
+        if status >= 400:
+            raise RouterFailed(f"{method} {url} answered {status}: {data[:200].decode(errors='replace')}")
         return _object(data)
+
+
+class _Requests:
+    """Makes requests in a thread with an event loop, which begins with the first one."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
+        self._session: aiohttp.ClientSession | None = None
+
+    async def send(self, method: str, url: str, body: Any = None, limit_s: float | None = None) -> tuple[int, bytes]:
+        """The status and body of an answer. Raises what aiohttp raises."""
+        if self._is_closed:
+            raise RuntimeError("the client of the router is closed")
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=_run, args=(self._loop,), name="weir-router-client", daemon=True).start()
+        sending = asyncio.run_coroutine_threadsafe(
+            self._send(method, url, body, limit_s or REQUEST_LIMIT_S), self._loop
+        )
+        return await asyncio.wrap_future(sending)
+
+    async def close(self) -> None:
+        """Close all connections, and end the thread. May be called twice."""
+        self._is_closed = True
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close(), loop))
+            loop.call_soon_threadsafe(loop.stop)
+
+    async def _send(self, method: str, url: str, body: Any, limit_s: float) -> tuple[int, bytes]:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(trust_env=False)
+        limit = aiohttp.ClientTimeout(total=limit_s)
+        async with self._session.request(method, url, json=body, timeout=limit) as response:
+            return response.status, await response.read()
+
+    async def _close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
 
 
 def _object(data: bytes) -> dict[str, Any]:

@@ -33,7 +33,8 @@ from weir.store.catalog.rows import VersionRow
 from weir.store.log.writer import lock_file
 from weir.store.version_forms import published
 
-CHECK_LIMIT_S = 5.0  # that a call waits for a check; weights may be loading, and no check begins meanwhile
+CHECK_LIMIT_S = 30.0  # that a call waits for a check; weights may be loading, and no check begins meanwhile
+FAILED_PAUSE_S = 0.2
 SILENT_CHECKS = 3  # without an answer, until an engine counts as dead: it may only be slow
 LISTED_LIMIT_S = 2.0  # until the router lists an engine; other engines wait for their check meanwhile
 LOAD_LIMIT_S = 300.0
@@ -144,16 +145,26 @@ class EngineWatch:
             self._nudged.clear()
             try:
                 if self._leads():
-                    await self.check()
+                    await self._try_check(CHECK_LIMIT_S if was_nudged else 0.0)
                 elif was_nudged and self._ask_watcher is not None:
                     await self._ask_watcher()
-            except RouterFailed as error:
-                logger.info("the engines were not checked: %s", error)
             except Exception:  # the edge of this task, which must continue
                 logger.exception("the check of the engines failed")
             _finish(self._check)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._nudged.wait(), self._period_s)
+
+    async def _try_check(self, limit_s: float) -> None:
+        """Check every engine; while the router does not answer, again for so many seconds."""
+        until_s = time.monotonic() + limit_s
+        while True:
+            try:
+                return await self.check()
+            except RouterFailed as error:
+                logger.info("the engines were not checked: %s", error)
+            if time.monotonic() >= until_s:
+                return None
+            await asyncio.sleep(FAILED_PAUSE_S)
 
     async def check(self) -> None:
         """Check every engine once, and change its rotation where needed. Raises `RouterFailed` without a router."""

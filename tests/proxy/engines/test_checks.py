@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
+from support_scripted_engine import Script, ScriptedEngine
 from support_servers import find_free_port
 from support_watched import RouterAndEngine, sleeps, watched
 
+from weir.proxy.engines import router as routing
 from weir.proxy.engines import watch as watching
 from weir.proxy.engines.gate import Gate
-from weir.proxy.engines.router import RouterClient
+from weir.proxy.engines.router import Liveness, RouterClient
 from weir.proxy.engines.watch import EngineWatch, ended
 from weir.store.catalog.devices.switches import let_go
 
@@ -64,6 +67,36 @@ def test_a_check_that_loads_weights_has_taken_dead_engines_out_before(
             both.may_load.set()
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_whoever_lost_a_call_waits_until_the_router_could_be_asked(tmp_path: Path) -> None:
+    async def run() -> None:
+        both = RouterAndEngine()
+        async with watched(both, tmp_path) as (watch, _, _):
+            watch.start()
+            await ended(watch.nudge())
+            both.failures, both.inside = 3, [f"http://127.0.0.1:{find_free_port()}"]
+            while both.inside:  # a probe on a slow machine may be silence, which counts after three
+                await ended(watch.nudge())
+                assert not both.failures
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_an_event_loop_that_is_busy_takes_no_engine_for_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "REQUEST_LIMIT_S", 3.0)
+    engine = ScriptedEngine(lambda _: Script(ids=[])).start()
+
+    async def run() -> None:
+        router = RouterClient(engine.url)
+        probing = asyncio.create_task(router.probe(engine.url))
+        await asyncio.sleep(0)
+        time.sleep(4)  # noqa: ASYNC251 - as a thousand calls do
+        assert (await probing).liveness is Liveness.ALIVE
+        await router.close()
+
+    asyncio.run(run())
+    engine.stop()
 
 
 def test_a_router_that_does_not_list_an_engine_is_asked_again_and_the_check_ends(
