@@ -1,15 +1,18 @@
-"""Signs of life of this machine's ranks: a file for each in the pool's work folder, which a thread of the rank writes.
+"""Signs of life of this machine's ranks: a file for each in the pool's work folder; a thread of the rank sets its time.
 
-A process that is stopped, or whose interpreter is stuck, writes nothing, while its connections stay open and whoever
-waits for it waits on. Silence is counted in looks and not in seconds, so that a machine that slept kills nothing.
+A process that is stopped, or whose interpreter is stuck, sets none, while its connections stay open and whoever waits
+for it waits on. Silence is counted in looks and not in seconds, so that a machine that slept kills nothing. A time
+needs no room, so a full disk silences nobody.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from pathlib import Path
 
+logger = logging.getLogger("weir.trainer.launch.heartbeats")
 PREFIX = "alive-"
 BEAT_S = 2.0
 LOOK_S = 10.0
@@ -22,14 +25,14 @@ def beat(folder: Path, rank: int) -> None:
 
 
 def _beat(file: Path) -> None:
-    number = 0
-    try:
-        while True:
-            file.write_text(str(number))
-            number += 1
-            time.sleep(BEAT_S)
-    except OSError:  # the pool was closed
-        pass
+    while True:
+        try:
+            file.touch()
+        except FileNotFoundError:  # the pool was closed
+            return
+        except OSError as error:  # a rank without a file is not looked at, and with one the next beat counts
+            logger.warning("%s cannot be written: %s", file, error)
+        time.sleep(BEAT_S)
 
 
 class Heartbeats:
@@ -37,13 +40,13 @@ class Heartbeats:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._seen: dict[str, str] = {}
+        self._seen: dict[str, int] = {}
         self._silent: dict[str, int] = {}  # looks in a row
 
     def frozen(self) -> list[str]:
         """Look at all ranks; those that have been silent for too many looks, as words."""
         for file in self._folder.glob(f"{PREFIX}*"):
-            text, rank = file.read_text(), file.name.removeprefix(PREFIX)
-            self._silent[rank] = self._silent.get(rank, 0) + 1 if text == self._seen.get(rank) else 0
-            self._seen[rank] = text
+            beat_ns, rank = file.stat().st_mtime_ns, file.name.removeprefix(PREFIX)
+            self._silent[rank] = self._silent.get(rank, 0) + 1 if beat_ns == self._seen.get(rank) else 0
+            self._seen[rank] = beat_ns
         return sorted(f"rank {rank}" for rank, looks in self._silent.items() if looks >= SILENT_LOOKS)
