@@ -8,14 +8,7 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
-
-THINK = "<think>\nTwo sums.\n</think>\n\n"
-ASKS = [
-    THINK + 'First.\n<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>\n'
-    '<tool_call>\n{"name": "add", "arguments": {"a": 5, "b": 10}}\n</tool_call>',
-    '<tool_call>\n{"name": "add", "arguments": {"a": 15, "b": 1}}\n</tool_call>',
-    "The sum is 16.",
-]
+from support_adder import ASKS, TASK
 
 
 @tool
@@ -37,7 +30,7 @@ def test_a_session_is_one_line_of_exact_turns(theatre: Any, responses: bool, str
         streaming=stream,
     )
     agent: Any = create_agent(model, [add], system_prompt="You add.")
-    state = agent.invoke({"messages": [("user", "What is 2 + 3 + 10 + 1?")]})
+    state = agent.invoke({"messages": [("user", TASK)]})
 
     assert state["messages"][-1].text == "The sum is 16."
     assert [message.content for message in state["messages"] if message.type == "tool"] == ["5", "15", "16"]

@@ -13,15 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support_adder import ASKS
 
 ENVIRONMENT = os.environ.get("WEIR_TEST_MINI_SWE_AGENT", "")
-THINK = "<think>\nTwo sums.\n</think>\n\n"
-ASKS = [
-    THINK + 'First.\n<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>\n'
-    '<tool_call>\n{"name": "add", "arguments": {"a": 5, "b": 10}}\n</tool_call>',
-    '<tool_call>\n{"name": "add", "arguments": {"a": 15, "b": 1}}\n</tool_call>',
-    "The sum is 16.",
-]
 AGENT = """
 import json, sys
 import litellm

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
+from support_adder import ASKS, TASK
 
 from agents import (
     Agent,
@@ -17,14 +18,6 @@ from agents import (
     Runner,
     function_tool,
 )
-
-THINK = "<think>\nTwo sums.\n</think>\n\n"
-ASKS = [
-    THINK + 'First.\n<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>\n'
-    '<tool_call>\n{"name": "add", "arguments": {"a": 5, "b": 10}}\n</tool_call>',
-    '<tool_call>\n{"name": "add", "arguments": {"a": 15, "b": 1}}\n</tool_call>',
-    "The sum is 16.",
-]
 
 
 @function_tool
@@ -44,7 +37,7 @@ async def run_agent(base_url: str, kind: type[Any], *, stream: bool, by_ids: boo
             model_settings=ModelSettings(parallel_tool_calls=True),
         )
         asked: Any = {
-            "input": "What is 2 + 3 + 10 + 1?",
+            "input": TASK,
             "run_config": RunConfig(tracing_disabled=True),
             "auto_previous_response_id": by_ids,
         }

@@ -9,15 +9,8 @@ from typing import Any
 
 import openai
 import pytest
+from support_adder import ASKS, TASK
 
-THINK = "<think>\nTwo sums.\n</think>\n\n"
-ASKS = [
-    THINK + 'First.\n<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>\n'
-    '<tool_call>\n{"name": "add", "arguments": {"b": 10, "a": 5}}\n</tool_call>',
-    '<tool_call>\n{"name": "add", "arguments": {"a": 15, "b": 1}}\n</tool_call>',
-    "The sum is 16.",
-]
-TASK = "What is 2 + 3 + 10 + 1?"
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
 CHAT_TOOLS: Any = [{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": SCHEMA}}]
 TOOLS: Any = [{"type": "function", "name": "add", "description": "Adds.", "parameters": SCHEMA}]

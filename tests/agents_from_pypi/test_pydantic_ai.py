@@ -11,14 +11,8 @@ from pydantic import BaseModel
 from pydantic_ai import Agent, NativeOutput, PromptedOutput, ToolOutput
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
+from support_adder import ASKS, TASK
 
-THINK = "<think>\nTwo sums.\n</think>\n\n"
-ASKS = [
-    THINK + 'First.\n<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>\n'
-    '<tool_call>\n{"name": "add", "arguments": {"a": 5, "b": 10}}\n</tool_call>',
-    '<tool_call>\n{"name": "add", "arguments": {"a": 15, "b": 1}}\n</tool_call>',
-    "The sum is 16.",
-]
 MODELS = pytest.mark.parametrize("kind", [OpenAIChatModel, OpenAIResponsesModel], ids=["chat", "responses"])
 
 
@@ -46,7 +40,7 @@ async def run_agent(url: str, kind: type[Any], *, stream: bool) -> str:
             pass
 
     handler = watch if stream else None  # with one, it streams
-    return str((await agent.run("What is 2 + 3 + 10 + 1?", event_stream_handler=handler)).output)
+    return str((await agent.run(TASK, event_stream_handler=handler)).output)
 
 
 @MODELS
@@ -71,7 +65,7 @@ def test_structured_output(theatre: Any, kind: type[Any], way: type[Any], kept: 
     answers = theatre.play(said + "}\n</tool_call>" if way is ToolOutput else said)
     session = f"pydantic-ai-{kind.__name__}-{way.__name__}"
     agent: Any = Agent(model_at(theatre.url(f"/s/{session}/v1"), kind), output_type=way(Sum))
-    assert asyncio.run(agent.run("What is 2 + 3 + 10 + 1?")).output == Sum(total=16, words="sixteen")
+    assert asyncio.run(agent.run(TASK)).output == Sum(total=16, words="sixteen")
     theatre.hold_line(session, answers)
     (request,) = theatre.engine.requests
     schema = request["sampling_params"].get("json_schema")
