@@ -13,6 +13,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+MOST_WAYS = 64
+"""To make one launch: configurations of an autotuned kernel that a recorder tries, and a judge takes."""
 StorageKind = Literal["input", "state", "earlier", "fresh", "unknown"]
 # negative numbers are no positions: as an index they would be a second name of a storage, which no analysis follows
 Count = Annotated[int, msgspec.Meta(ge=0)]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from weir.kernel_eval.tasks.draws.places import seldom
+from weir.kernel_eval.tasks.draws.places import magnitudes, seldom
 from weir.kernel_eval.tasks.input_draws import sums_to_one
 
 Change = Callable[[torch.Tensor], torch.Tensor]
@@ -46,7 +46,7 @@ def with_far_extremes(
     where the first or the last place of a row along the last dimension is the largest.
     Zeros stay, what is small beside others stays so, and so does the sign of a row or column whose values have one.
     """
-    if not _may_change(value):
+    if not may_change(value):
         return value
     changed = value.clone(memory_format=torch.contiguous_format)
     kinds = _kinds(changed, across)
@@ -63,8 +63,9 @@ def with_far_extremes(
     signs = [sign for sign, is_taken in ((1, largest), (-1, least)) if is_taken]
     flat = changed.view(-1)
     outermost = [(sign, end) for sign in signs for end in (-1, 0) if _is_extreme(flat, sign, end)]
+    least_range = _usual(value) / 4
     for kind in kinds:
-        _make_ends_extreme(kind, signs, _usual(value) / 4, farther if kind.is_last else 0.0)
+        _make_ends_extreme(kind, signs, least_range, farther if kind.is_last else 0.0)
     for sign, end in outermost:
         if not _is_extreme(flat, sign, end):
             flat[end] = sign * (sign * flat).amax() * (1 + _MARGIN[0])
@@ -141,7 +142,7 @@ def _make_ends_extreme(kind: _Kind, signs: Sequence[int], least_range: float, fa
 
 def with_moved_extremes(value: torch.Tensor, across: bool) -> torch.Tensor:
     """Some rows have their own largest or least value at chosen places, in exchange for what was there."""
-    if not _may_change(value):
+    if not may_change(value):
         return value
     changed = value.clone(memory_format=torch.contiguous_format)
     for rows, of_one_sign in zip(_levels(changed, across), _levels(_of_one_sign(changed), across), strict=True):
@@ -162,7 +163,7 @@ def with_rows_in_order(value: torch.Tensor, dimensions: Sequence[int]) -> torch.
 
     Rows that hold zeros stay, and such as have an extreme at an end already.
     """
-    if not _may_change(value):
+    if not may_change(value):
         return value
     changed = value.clone(memory_format=torch.contiguous_format)
     for dimension in dimensions:
@@ -203,7 +204,7 @@ def with_rows_of(value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
     `other`: (N, K), or a stack of such, where K is the last size of `value`; of a stack each with its own.
     """
-    if not _may_change(value):
+    if not may_change(value):
         return value
     changed = value.clone(memory_format=torch.contiguous_format)
     stacked = other.dim() > 2
@@ -222,7 +223,7 @@ def with_patches_of(value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
     `weight`: (O, C, ...), of which `value` has the channels and is no smaller.
     """
-    if not _may_change(value):
+    if not may_change(value):
         return value
     changed = value.clone(memory_format=torch.contiguous_format)
     sizes = weight.shape[2:]
@@ -247,16 +248,16 @@ def _loud(taken: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 def _usual(value: torch.Tensor) -> float:
     """The magnitude in the middle of those above zero, of some of them if they are many; 1 without any."""
-    flat = value.reshape(-1)[:: max(1, value.numel() // _MOST)].abs().float()
-    flat = flat[flat > 0]
-    return float(flat.median()) if flat.numel() else 1.0
+    found = magnitudes(value)
+    return float(found.median()) if found.numel() else 1.0
 
 
 def _signs(count: int) -> torch.Tensor:
     return 1 - 2 * ((torch.arange(count) + torch.randint(2, ())) % 2)
 
 
-def _may_change(value: torch.Tensor) -> bool:
+def may_change(value: torch.Tensor) -> bool:
+    """Whether single values of a tensor can be replaced: it is neither symmetric nor made of probabilities."""
     is_symmetric = value.dim() > 1 and value.shape[-1] == value.shape[-2] and torch.equal(value, value.mT)
     return value.numel() > 2 and value.dim() > 0 and not is_symmetric and not sums_to_one(value)
 

@@ -49,6 +49,7 @@ from weir.kernel_eval.tasks.draws.regions import (
 from weir.kernel_eval.tasks.draws.together import are_alike, with_far_squares, with_far_sums, with_lone_nans
 from weir.kernel_eval.tasks.extremes import (
     aligned,
+    may_change,
     with_far_extremes,
     with_moved_extremes,
     with_rows_in_order,
@@ -185,8 +186,7 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
 
 def _of_regions(tensor: torch.Tensor, at: int, by_value: bool) -> Iterator[list[Step]]:
     """Pieces of one sign, rows far from zero, states that are held: by a loop over steps that works value by value."""
-    is_symmetric = tensor.dim() > 1 and tensor.shape[-1] == tensor.shape[-2] and torch.equal(tensor, tensor.mT)
-    if tensor.dim() < 2 or tensor.shape[-1] < 2 or is_symmetric or sums_to_one(tensor):
+    if tensor.dim() < 2 or tensor.shape[-1] < 2 or not may_change(tensor):
         return
     for name, change in () if by_value else (("pieces", with_pieces_of_one_sign), ("far rows", with_far_rows)):
         yield [

@@ -15,11 +15,10 @@ from typing import Any
 
 from triton.runtime.autotuner import Autotuner
 
-from weir.kernel_eval.ipc.trace import Step
+from weir.kernel_eval.ipc.trace import MOST_WAYS, Step
 from weir.kernel_eval.worker.kernel_values import NeedsKernelResult
 from weir.kernel_eval.worker.recorder import Recorder
 
-MOST_CONFIGS = 64  # of one launch
 MOST_SAMPLED = 16  # without a GPU
 SAMPLE_S = 5.0  # in which those are compiled
 _run = Autotuner.run
@@ -67,7 +66,7 @@ def run_each(
     failed: Exception | None = None
     ends_at = float("inf")
     try:
-        while left and len(found) < MOST_CONFIGS and time.monotonic() < ends_at:
+        while left and len(found) < MOST_WAYS and time.monotonic() < ends_at:
             tuner.configs = [left.pop(0)]
             try:
                 with recorder.aside() as steps:

@@ -29,7 +29,7 @@ from weir.kernel_eval.ipc.messages import (
     SendState,
 )
 from weir.kernel_eval.ipc.tensor_arena import Arena, tensors_among
-from weir.kernel_eval.ipc.trace import Argument, Operator, Trace, places
+from weir.kernel_eval.ipc.trace import MOST_WAYS, Argument, Operator, Trace, places
 from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
@@ -41,7 +41,6 @@ from weir.kernel_eval.toolchain import launch_options
 from weir.kernel_eval.toolchain.targets import MAX_GRID
 
 MAX_RECORD_BYTES = 16 << 20  # thousands of launches, and the IR of large kernels
-_MOST_WAYS = 64  # to make one launch: no recorder tries more configurations of an autotuned kernel
 _DTYPES = frozenset(str(value).removeprefix("torch.") for value in vars(torch).values() if type(value) is torch.dtype)
 
 
@@ -259,8 +258,8 @@ def _check_launches(recorded: Recorded) -> None:
             message = f"a launch with {wrong} ({ir.kernel})"
             raise FaultDetected(Stage.LOADED, Fault.LAUNCH_FAILURE, message, phase="compile", kernel=ir.kernel)
     for launch in recorded.trace.launches:
-        if len(launch.alternatives) >= _MOST_WAYS:
-            message = f"{1 + len(launch.alternatives)} ways to launch {launch.name}, at most {_MOST_WAYS} are recorded"
+        if len(launch.alternatives) >= MOST_WAYS:
+            message = f"{1 + len(launch.alternatives)} ways to launch {launch.name}, at most {MOST_WAYS} are recorded"
             raise rule_broken("replay_differs", message)
     ways = [way for launch in recorded.trace.launches for way in (launch, *launch.alternatives)]
     for launch in ways:

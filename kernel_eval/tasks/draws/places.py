@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 
 _FEW = 1 << 16  # indices, of which each is drawn once before one is drawn again
+_MOST = 1 << 20  # elements that say what is usual
 _PIECE = 8  # times a share: pieces of so many elements hold one place at least
 
 
@@ -39,6 +40,12 @@ def seldom(count: int, size: int) -> torch.Tensor:
 def extremes(value: torch.Tensor) -> torch.Tensor:
     """The places of the least and the largest value, in their order; (1,) or (2,)."""
     return torch.tensor(sorted({int(value.argmin()), int(value.argmax())}))
+
+
+def magnitudes(value: torch.Tensor) -> torch.Tensor:
+    """Those of the values that are not zero, of some of them if they are many; (n,) float64."""
+    flat = value.reshape(-1)[:: max(1, value.numel() // _MOST)].double().abs()
+    return flat[flat > 0]
 
 
 def some(like: torch.Tensor, share: int) -> torch.Tensor:

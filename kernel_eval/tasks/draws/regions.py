@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from weir.kernel_eval.tasks.draws.places import magnitudes
+
 _OFFSET, _LEAST = 6.0, 0.1  # times its spread: where a region of one sign lies; of that, its least magnitude
 _MANY = 8  # pieces, of which two change; of fewer one
 _FAR = 15.0, 30.0  # where exponentials are nearly zero, and gates open or closed
@@ -19,7 +21,6 @@ _LEAST_HELD = 8  # steps of a state that is held
 _LEAST_PIECES = 4  # of which one is held
 _NOT_HELD = 4  # one of so many steps at least comes before the others
 _USUAL = 1e3  # a piece so many times smaller than others is small on purpose, and stays
-_MOST_LOOKED_AT = 1 << 20  # elements that say what is usual
 
 
 def with_pieces_of_one_sign(value: torch.Tensor, signs: tuple[int, ...] = (-1, 1)) -> torch.Tensor:
@@ -111,6 +112,5 @@ def _common(pieces: torch.Tensor) -> Iterator[int]:
 
 def _size(value: torch.Tensor) -> float:
     """The magnitude of a region of one sign: it counts beside large values of others, and is larger than usual ones."""
-    flat = value.reshape(-1)[:: max(1, value.numel() // _MOST_LOOKED_AT)].double().abs()
-    flat = flat[flat > 0]
-    return max(float(flat.square().mean().sqrt()), _OFFSET * float(flat.median())) if flat.numel() else 1.0
+    found = magnitudes(value)
+    return max(float(found.square().mean().sqrt()), _OFFSET * float(found.median())) if found.numel() else 1.0

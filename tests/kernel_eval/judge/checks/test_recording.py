@@ -9,13 +9,12 @@ import pytest
 import torch
 
 from weir.kernel_eval.ipc.messages import KernelIr, Recorded
-from weir.kernel_eval.ipc.trace import Launch, Operator, Place, Step, Trace
+from weir.kernel_eval.ipc.trace import MOST_WAYS, Launch, Operator, Place, Step, Trace
 from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.checks import recording
 from weir.kernel_eval.judge.checks.recording import digest, form_of, stand_ins
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.tasks.reference import Reference
-from weir.kernel_eval.worker.autotune import MOST_CONFIGS
 
 TASK = """
 import torch
@@ -78,9 +77,9 @@ def test_a_launch_has_no_more_ways_than_a_recorder_tries() -> None:
         step: Step = Launch("k", 1, (1,), {}, ir=0, alternatives=(one,) * (count - 1))
         return Recorded((), Trace((), (step,), ()), (KernelIr("k:1", "", {}),))
 
-    recording._check_launches(ways(MOST_CONFIGS))
+    recording._check_launches(ways(MOST_WAYS))
     with pytest.raises(FaultDetected, match="65 ways to launch k:1, at most 64") as caught:
-        recording._check_launches(ways(MOST_CONFIGS + 1))
+        recording._check_launches(ways(MOST_WAYS + 1))
     assert caught.value.details["rule"] == "replay_differs"
 
 
