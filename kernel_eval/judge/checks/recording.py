@@ -41,6 +41,7 @@ from weir.kernel_eval.toolchain import launch_options
 from weir.kernel_eval.toolchain.targets import MAX_GRID
 
 MAX_RECORD_BYTES = 16 << 20  # thousands of launches, and the IR of large kernels
+MAX_STEPS = 1 << 16  # of a call: launches and operators, each of which a judge follows several times
 _DTYPES = frozenset(str(value).removeprefix("torch.") for value in vars(torch).values() if type(value) is torch.dtype)
 
 
@@ -91,6 +92,7 @@ class Recording:
             arena.unmap()
             meanwhile()
             recorded = self._recorder.receive(Recorded, "call", self._call_timeout_s, MAX_RECORD_BYTES)
+        _check_length(recorded.trace)
         check_dtypes(recorded.trace)
         _check_launches(recorded)
         return recorded
@@ -248,6 +250,11 @@ def _check_places(arguments: Sequence[Argument]) -> None:
     for place in places(list(arguments)):
         if place.dtype not in _DTYPES:
             raise rule_broken("replay_differs", f"the record has a tensor of dtype {place.dtype}, which torch lacks")
+
+
+def _check_length(trace: Trace) -> None:
+    if len(trace.steps) > MAX_STEPS:
+        raise rule_broken("replay_differs", f"a call of {len(trace.steps)} steps, at most {MAX_STEPS} are judged")
 
 
 def _check_launches(recorded: Recorded) -> None:

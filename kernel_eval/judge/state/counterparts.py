@@ -1,6 +1,7 @@
 """Finds what a task's model holds in a candidate's state: tensors with the same values, by their names if they can.
 
-Pure: states are bytes, places are claims that are checked.
+Pure: states are bytes, places are claims that are checked. A thousand names of one large tensor would each be read, so
+what is read is bounded by what the task's model holds.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import torch
 from weir.kernel_eval.ipc.messages import MAX_NAMED, NamedPlace
 from weir.kernel_eval.ipc.tensor_arena import DTYPES
 from weir.kernel_eval.ipc.trace import Place
+from weir.kernel_eval.judge.channel.faults import rule_broken
 from weir.kernel_eval.tasks.effects.side_effects import named_tensors
+
+_COPIES, _LEAST_READ = 16, 64 << 20  # of what a task's model holds; bytes that are read of small ones
 
 
 class Counterpart(NamedTuple):
@@ -29,17 +33,24 @@ def counterparts(
 ) -> dict[str, Counterpart]:
     """For parameters and buffers of the reference, by name, the tensor of a candidate that holds the same values.
 
-    That of the same name is preferred, then one whose name ends alike, then the next.
+    That of the same name is preferred, then one whose name ends alike, then the next. Raises `FaultDetected`.
     """
     free: dict[Place, str] = {}
     for named in places[:MAX_NAMED]:
         free.setdefault(named.place, named.name)
-    held = {name: tensor.detach() for name, tensor in named_tensors(model) if name in names}
+    own = {name: tensor.detach() for name, tensor in named_tensors(model)}
+    held = {name: tensor for name, tensor in own.items() if name in names}
     sizes = {(tensor.numel(), tensor.dtype) for tensor in held.values()}
+    most = max(_COPIES * sum(tensor.nbytes for tensor in own.values()), _LEAST_READ)
+    read = 0
     alike: dict[Any, list[Place]] = {}
     for place in free:
         view = view_of(state, place)
         if view is not None and (view.numel(), view.dtype) in sizes:
+            read += view.nbytes
+            if read > most:
+                message = f"its tensors that may be the task's have more than {most} bytes, {_COPIES} times the task's"
+                raise rule_broken("replay_differs", message)
             alike.setdefault((view.dtype, _exact(view)), []).append(place)
     found: dict[str, Counterpart] = {}
     for part_of in (_whole, last_part, _nothing):

@@ -12,7 +12,7 @@ from weir.kernel_eval.ipc.messages import KernelIr, Recorded
 from weir.kernel_eval.ipc.trace import MOST_WAYS, Launch, Operator, Place, Step, Trace
 from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.checks import recording
-from weir.kernel_eval.judge.checks.recording import digest, form_of, stand_ins
+from weir.kernel_eval.judge.checks.recording import MAX_STEPS, digest, form_of, stand_ins
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.tasks.reference import Reference
 
@@ -80,6 +80,14 @@ def test_a_launch_has_no_more_ways_than_a_recorder_tries() -> None:
     recording._check_launches(ways(MOST_WAYS))
     with pytest.raises(FaultDetected, match="65 ways to launch k:1, at most 64") as caught:
         recording._check_launches(ways(MOST_WAYS + 1))
+    assert caught.value.details["rule"] == "replay_differs"
+
+
+def test_a_call_has_no_more_steps_than_a_judge_follows() -> None:
+    step: Step = Launch("k", 1, (1,), {}, ir=0)
+    recording._check_length(Trace((), (step,) * MAX_STEPS, ()))
+    with pytest.raises(FaultDetected, match="a call of 65537 steps, at most 65536 are judged") as caught:
+        recording._check_length(Trace((), (step,) * (MAX_STEPS + 1), ()))
     assert caught.value.details["rule"] == "replay_differs"
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from weir.kernel_eval.ipc.messages import NamedPlace
 from weir.kernel_eval.ipc.trace import Place
+from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.state.counterparts import Counterpart, counterparts
 
 
@@ -36,3 +38,18 @@ def test_other_values_and_places_outside_are_no_counterparts() -> None:
     state, places = of_candidate(running_mean=torch.full((4,), 2.0), running_var=torch.ones(4))
     places[1] = NamedPlace("running_var", Place(1, "float32", (5,), (1,), 0))
     assert counterparts(model, {"running_mean", "running_var"}, state, places) == {}
+
+
+def test_a_thousand_names_of_one_large_tensor_are_not_all_read() -> None:
+    model = torch.nn.Linear(1024, 1024, bias=False)
+    state = [model.weight.detach().clone().view(-1).view(torch.uint8)]
+
+    def named(count: int) -> list[NamedPlace]:
+        return [
+            NamedPlace(f"w{i}", Place(0, "float32", (1,) * i + (1 << 20,), (1,) * (i + 1), 0)) for i in range(count)
+        ]
+
+    assert counterparts(model, ["weight"], state, named(16))["weight"].place == named(1)[0].place
+    with pytest.raises(FaultDetected, match="more than 67108864 bytes, 16 times the task's") as caught:
+        counterparts(model, ["weight"], state, named(17))
+    assert caught.value.details["rule"] == "replay_differs"
