@@ -49,7 +49,7 @@ def counterparts(
         if view is not None and (view.numel(), view.dtype) in sizes:
             read += view.nbytes
             if read > most:
-                message = f"its tensors that may be the task's have more than {most} bytes, {_COPIES} times the task's"
+                message = f"its tensors that may be the task's have more than {most} bytes, which is all that is read"
                 raise rule_broken("replay_differs", message)
             alike.setdefault((view.dtype, _exact(view)), []).append(place)
     found: dict[str, Counterpart] = {}

@@ -50,6 +50,6 @@ def test_a_thousand_names_of_one_large_tensor_are_not_all_read() -> None:
         ]
 
     assert counterparts(model, ["weight"], state, named(16))["weight"].place == named(1)[0].place
-    with pytest.raises(FaultDetected, match="more than 67108864 bytes, 16 times the task's") as caught:
+    with pytest.raises(FaultDetected, match="more than 67108864 bytes") as caught:
         counterparts(model, ["weight"], state, named(17))
     assert caught.value.details["rule"] == "replay_differs"
