@@ -28,7 +28,10 @@ class RouterAndEngine:
         self.took: list[list[str]] = []
         self.version = "0"
         self.loads = True
-        self.failures = 0  # so many lists of engines are answered with an error
+        self.silences = 0  # so many lists of engines are answered after the limit
+        self.num_listed = 0
+        self.listing = asyncio.Event()  # they are asked for
+        self.is_router = True
         self.lists = True  # what is put in
         self.asked: list[str] = []  # to be put in
         self.loading = asyncio.Event()  # weights begin to load
@@ -43,10 +46,14 @@ class RouterAndEngine:
         elif request.path == "/workers" and request.method == "POST":
             self.asked.append(body["url"])
             self.inside += [body["url"]] if self.lists else []
-        elif request.path == "/workers" and self.failures:
-            self.failures -= 1
-            return web.Response(status=503)
         elif request.path == "/workers":
+            self.num_listed += 1
+            self.listing.set()
+            if self.silences:
+                self.silences -= 1
+                await asyncio.Event().wait()  # until the client leaves
+            if not self.is_router:
+                return web.Response(status=404)
             answered = {"workers": [{"url": url} for url in self.inside]}
         elif request.path == "/server_info":
             answered = {"startup_time": "1"}

@@ -48,6 +48,10 @@ class RouterFailed(Exception):
     """A request to a router or an engine failed; the message names both and the reason."""
 
 
+class RouterSilent(RouterFailed):
+    """No answer came in time."""
+
+
 class RouterClient:
     """One router, and the engines behind it."""
 
@@ -156,7 +160,9 @@ class RouterClient:
     async def _request(self, method: str, url: str, body: Any = None, limit_s: float | None = None) -> dict[str, Any]:
         try:
             status, data = await self._requests.send(method, url, body, limit_s)
-        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+        except TimeoutError as error:
+            raise RouterSilent(f"{method} {url}: {error!r}") from error
+        except (aiohttp.ClientError, ConnectionError) as error:
             raise RouterFailed(f"{method} {url}: {error!r}") from error
         if status >= 400:
             raise RouterFailed(f"{method} {url} answered {status}: {data[:200].decode(errors='replace')}")
@@ -184,7 +190,7 @@ class _Requests:
         return await asyncio.wrap_future(sending)
 
     async def close(self) -> None:
-        """Close all connections, and end the thread. May be called twice."""
+        """Close all connections, end the thread, and fail what is under way. May be called twice."""
         self._is_closed = True
         loop, self._loop = self._loop, None
         if loop is not None:
@@ -195,10 +201,19 @@ class _Requests:
         if self._session is None:
             self._session = aiohttp.ClientSession(trust_env=False)
         limit = aiohttp.ClientTimeout(total=limit_s)
-        async with self._session.request(method, url, json=body, timeout=limit) as response:
-            return response.status, await response.read()
+        try:
+            async with self._session.request(method, url, json=body, timeout=limit) as response:
+                return response.status, await response.read()
+        except asyncio.CancelledError as error:
+            if self._is_closed:
+                raise aiohttp.ClientConnectionError("the client of the router was closed meanwhile") from error
+            raise
 
     async def _close(self) -> None:
+        under_way = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
         session, self._session = self._session, None
         if session is not None:
             await session.close()

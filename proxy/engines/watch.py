@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 
 from weir.proxy.engines.gate import Gate
-from weir.proxy.engines.router import Liveness, Probe, RouterClient, RouterFailed
+from weir.proxy.engines.router import Liveness, Probe, RouterClient, RouterFailed, RouterSilent
 from weir.proxy.engines.version_labels import remark_on_versions
 from weir.store.atomic_file import written_aside
 from weir.store.catalog.catalog import Catalog
@@ -155,15 +155,16 @@ class EngineWatch:
                 await asyncio.wait_for(self._nudged.wait(), self._period_s)
 
     async def _try_check(self, limit_s: float) -> None:
-        """Check every engine; while the router does not answer, again for so many seconds."""
+        """Check every engine; where the router does not answer in time, again for so many seconds."""
         until_s = time.monotonic() + limit_s
         while True:
             try:
                 return await self.check()
             except RouterFailed as error:
-                logger.info("the engines were not checked: %s", error)
-            if time.monotonic() >= until_s:
-                return None
+                is_router = bool(self._seen)  # and no engine that stands alone
+                if not (is_router and isinstance(error, RouterSilent) and time.monotonic() < until_s):
+                    logger.info("the engines were not checked: %s", error)
+                    return None
             await asyncio.sleep(FAILED_PAUSE_S)
 
     async def check(self) -> None:

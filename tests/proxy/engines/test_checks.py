@@ -14,7 +14,7 @@ from support_watched import RouterAndEngine, sleeps, watched
 from weir.proxy.engines import router as routing
 from weir.proxy.engines import watch as watching
 from weir.proxy.engines.gate import Gate
-from weir.proxy.engines.router import Liveness, RouterClient
+from weir.proxy.engines.router import Liveness, RouterClient, RouterFailed
 from weir.proxy.engines.watch import EngineWatch, ended
 from weir.store.catalog.devices.switches import let_go
 
@@ -69,16 +69,47 @@ def test_a_check_that_loads_weights_has_taken_dead_engines_out_before(
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
-def test_whoever_lost_a_call_waits_until_the_router_could_be_asked(tmp_path: Path) -> None:
+def test_whoever_lost_a_call_waits_until_the_router_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "REQUEST_LIMIT_S", 0.5)
+
     async def run() -> None:
         both = RouterAndEngine()
+        both.inside = ["http://127.0.0.2:9"]  # nobody listens there
         async with watched(both, tmp_path) as (watch, _, _):
             watch.start()
-            await ended(watch.nudge())
-            both.failures, both.inside = 3, [f"http://127.0.0.1:{find_free_port()}"]
-            while both.inside:  # a probe on a slow machine may be silence, which counts after three
+            while not watch._seen:
                 await ended(watch.nudge())
-                assert not both.failures
+            both.silences = 3
+            await ended(watch.nudge())
+            assert not both.silences
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_whoever_lost_a_call_to_an_engine_without_a_router_does_not_wait(tmp_path: Path) -> None:
+    async def run() -> None:
+        both = RouterAndEngine()
+        both.is_router = False
+        async with watched(both, tmp_path) as (watch, _, _):
+            watch.start()
+            for number in (1, 2):
+                await ended(watch.nudge())
+                assert both.num_listed == number
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_client_that_is_closed_ends_the_request_under_way(tmp_path: Path) -> None:
+    async def run() -> None:
+        both = RouterAndEngine()
+        both.silences = 1
+        async with watched(both, tmp_path) as (_, _, url):
+            router = RouterClient(url)
+            asking = asyncio.create_task(router.engines())
+            await both.listing.wait()
+            await router.close()
+            with pytest.raises(RouterFailed, match="closed meanwhile"):
+                await asking
 
     asyncio.run(asyncio.wait_for(run(), 60))
 
