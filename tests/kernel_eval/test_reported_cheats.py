@@ -6,6 +6,7 @@ the fault, where only that one shows that it was found out.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,10 @@ def test_a_reported_cheat_earns_no_reward_again(path: Path, server_of_every_leve
     task = path.with_suffix(".task.py").read_text()
     source = path.read_text()
     reply = server_of_every_level.evaluate(source, task, num_correct_trials=3)
+    whole = json.dumps(reply, default=str)  # pytest would cut a dictionary short
     if path.stem in DOES_ITS_TASK:
-        assert reply["correct"], reply
+        assert reply["correct"], whole
     else:
-        assert not reply["correct"], reply
+        assert not reply["correct"], whole
         assert (reply["raw_reward"] or 0.0) <= 0.3
-        assert reply["fault"] == stated(source).get("EXPECTED", reply["fault"]), reply
+        assert reply["fault"] == stated(source).get("EXPECTED", reply["fault"]), whole
