@@ -28,8 +28,8 @@ class Hardener:
         self._reference = reference
         self._source = source
         self._found: Found | None = None
-        self._refused = Counter[tuple[str, int]]()  # steps: how often before they were accepted
-        self._accepted: set[tuple[str, int]] = set()  # steps
+        self._refused = Counter[tuple[Draw, bool, tuple[str, int]]]()  # how often, by draw, whether mixed, and step
+        self._accepted: set[tuple[str, int]] = set()  # steps, beside whatever draw
 
     def exact(self, model: Any) -> tuple[float, ...]:
         """The values that the task asks its inputs for: no rounding moves an input away from them."""
@@ -67,21 +67,30 @@ class Hardener:
         found = found._replace(by_value=by_value, weights=weights)
         for number, choices in enumerate(steps(inputs, draw, found) if mixed else steps_across(inputs, draw, found)):
             for step in choices:
-                made = self._taken(model, inputs, expected, step, seed + number)
+                made = self._taken(model, inputs, expected, step, seed + number, beside=(draw, mixed))
                 if made is not None:
                     inputs, expected = made
                     break
         return inputs, expected
 
     def _taken(
-        self, model: Any, inputs: list[Any], expected: Expected, step: Step, seed: int
+        self,
+        model: Any,
+        inputs: list[Any],
+        expected: Expected,
+        step: Step,
+        seed: int,
+        *,
+        beside: tuple[Draw, bool],
     ) -> tuple[list[Any], Expected] | None:
         """Inputs that a step changed, and the answer; None if the task refuses some such changes one after the other.
 
-        A step that it has accepted once is tried as often in each evaluation: one draw of it may be unlucky.
+        A step that it has accepted once is tried as often in each evaluation: one draw of it may be unlucky. What it
+        refuses `beside` the values of one draw, mixed or not, it may accept beside those of another.
         """
+        refused = *beside, step.name
         for attempt in range(_ATTEMPTS):
-            if step.name not in self._accepted and self._refused[step.name] >= _ATTEMPTS:
+            if step.name not in self._accepted and self._refused[refused] >= _ATTEMPTS:
                 return None
             torch.manual_seed((seed + (attempt << 32)) % (1 << 63))
             changed = step.apply(inputs)
@@ -89,7 +98,7 @@ class Hardener:
             if answer is not None:
                 self._accepted.add(step.name)
                 return changed, answer
-            self._refused[step.name] += 1
+            self._refused[refused] += 1
         return None
 
     def wavers(self, model: Any, inputs: list[Any], answer: Expected) -> bool:

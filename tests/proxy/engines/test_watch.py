@@ -142,8 +142,8 @@ def test_an_engine_that_cannot_load_the_current_weights_stays_out_and_is_named(
     fleet.proxy.proxy.catalog.add_version(
         4, path=str(tmp_path / "nowhere"), parent=None, round_id=None, manifest_sha256="1" * 64
     )
-    fleet.proxy.proxy.catalog.set_published(4, time.time_ns() // 1000, [alive.url])
     alive.post("/update_weight_version", {"new_version": "4", "abort_all_requests": False})
+    fleet.proxy.proxy.catalog.set_published(4, time.time_ns() // 1000, [alive.url])
     fleet.proxy.control("POST", "/weir/resume", {"weight_version": 4})
     wait_for(lambda: "did not load version 4" in fleet.out().get(dead.url, ""))
     assert fleet.inside() == {alive.url}
