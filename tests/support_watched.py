@@ -89,6 +89,12 @@ async def watched(
             catalog.close()
 
 
+async def check(watch: EngineWatch) -> None:
+    """Check the engines once, and wait for the weights that load into some of them."""
+    await watch.check()
+    await asyncio.gather(*watch._loads.values())
+
+
 def sleeps(catalog: Catalog, url: str) -> None:
     """Note that an engine fell asleep, for training that is gone."""
     held = 2**62  # until it is let go

@@ -6,8 +6,8 @@ it answers and does not report an older version than the current one, and one th
 loaded the current one; while the gate is not open nothing is done, because weights are being exchanged, unless whoever
 closed it is gone; engines out of rotation are kept in a file, with reasons, for the next watcher. Of engines that a
 living controller decides about (`weir train`), dead ones are taken out and nothing else is done; those that a dead one
-took out return. Calls that were lost wait for the next check (`nudge`); it takes dead engines out before it loads
-weights into others.
+took out return. Calls that were lost wait for the next check (`nudge`). Weights load beside the checks, so that an
+engine that dies meanwhile leaves the rotation; an engine that loads is left alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from weir.store.catalog.rows import VersionRow
 from weir.store.log.writer import lock_file
 from weir.store.version_forms import published
 
-CHECK_LIMIT_S = 30.0  # that a call waits for a check; weights may be loading, and no check begins meanwhile
+CHECK_LIMIT_S = 30.0  # that a call waits for a check; a router may be slow
 FAILED_PAUSE_S = 0.2
 SILENT_CHECKS = 3  # without an answer, until an engine counts as dead: it may only be slow
 LISTED_LIMIT_S = 2.0  # until the router lists an engine; other engines wait for their check meanwhile
@@ -87,6 +87,7 @@ class EngineWatch:
         self._seen: set[str] = set()  # engines that were in rotation
         self._assumed_version = assumed_version
         self._remarked: str | None = None
+        self._loads: dict[str, asyncio.Task[None]] = {}  # by engine
         self._load_after: dict[str, float] = {}
         self._taken: dict[tuple[str, str | None], set[str]] = {}  # of engines and processes: memory taken again so far
         self._ask_watcher = ask_watcher
@@ -106,6 +107,9 @@ class EngineWatch:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
             self._task = None
+        for load in (loads := [*self._loads.values()]):
+            load.cancel()
+        await asyncio.gather(*loads, return_exceptions=True)
         for check in (self._check, self._next_check):
             _finish(check)
         await self._rotation.close()
@@ -178,6 +182,7 @@ class EngineWatch:
         await self._find_deserted({*inside}, {*asleep})
         out = self.out()
         known = sorted({*inside, *out})
+        loading = {*self._loads}  # before they are probed
         probes = dict(zip(known, await asyncio.gather(*map(self._rotation.probe, known)), strict=True))
         self._remark_on_versions(probes)
         current = await self._current(probes, inside)
@@ -185,6 +190,8 @@ class EngineWatch:
         for engine, probe in sorted(probes.items(), key=lambda probed: probed[1].liveness is Liveness.ALIVE):
             if not self._may_change() or self._gate.times_closed != times_closed:
                 return  # the probes are from before an update
+            if engine in loading:
+                continue
             if engine in controlled:
                 await self._leave_to_controller(engine, probe, is_in=engine in inside, is_kept=engine in out)
             elif (sleeper := asleep.get(engine)) is None:
@@ -259,11 +266,11 @@ class EngineWatch:
             if is_in:
                 await self._take_out(engine, why_out)
             if current is not None:
-                await self._load(engine, current)
+                self._begin_load(engine, current)
         elif current is not None and is_older(probe.version, current.version):
             if is_in:
                 await self._take_out(engine, f"it serves version {probe.version}, current is {current.version}")
-            await self._load(engine, current)
+            self._begin_load(engine, current)
         elif why_out is not None:
             await self._put_in(engine, probe)
 
@@ -281,7 +288,7 @@ class EngineWatch:
             await self._take_out(sleeper.url, "it gave its memory back to training, which has ended")
         had = Current(sleeper.weight_version or "0", sleeper.model_path)
         has_weights = current is not None and current.folder is not None
-        await self._load(sleeper.url, current if current is not None and has_weights else had, asleep=sleeper)
+        self._begin_load(sleeper.url, current if current is not None and has_weights else had, asleep=sleeper)
 
     def _forget_taken(self, asleep: Mapping[str, AsleepEngine]) -> None:
         """Only while nobody puts an engine to sleep again does it still have the memory that it took again."""
@@ -342,24 +349,31 @@ class EngineWatch:
         await self._rotation.take_out(engine)
         logger.warning("the engine %s is out of rotation: %s", engine, why)
 
-    async def _load(self, engine: str, current: Current, *, asleep: AsleepEngine | None = None) -> None:
+    def _begin_load(self, engine: str, current: Current, *, asleep: AsleepEngine | None = None) -> None:
+        """Load weights beside the checks, unless that failed just now."""
         if current.folder is None or time.monotonic() < self._load_after.get(engine, 0.0):
             return
-        _finish(self._check)  # the dead came first, and this takes long
+        self._loads[engine] = asyncio.create_task(self._load(engine, current.folder, current.version, asleep))
+
+    async def _load(self, engine: str, folder: str, version: str, asleep: AsleepEngine | None) -> None:
         taken = self._taken.setdefault((engine, asleep.process), set()) if asleep is not None else set()
         try:
-            await self._rotation.load(engine, current.folder, current.version, LOAD_LIMIT_S, asleep=asleep, taken=taken)
+            await self._rotation.load(engine, folder, version, LOAD_LIMIT_S, asleep=asleep, taken=taken)
             if asleep is not None:
                 await asyncio.to_thread(wake_up, self._catalog, [engine])
         except RouterFailed as error:
             self._load_after[engine] = time.monotonic() + LOAD_RETRY_S
             mark = LEFT_OUT if engine in self._left_out() else ""
-            self._keep(self.out() | {engine: f"{mark}it did not load version {current.version}: {error}"})
+            self._keep(self.out() | {engine: f"{mark}it did not load version {version}: {error}"})
             logger.warning("the engine %s stays out of rotation: %s", engine, error)
+        except Exception:  # the edge of this task
+            logger.exception("weights did not load into the engine %s", engine)
         else:
-            logger.warning("the engine %s loaded version %s", engine, current.version)
-            self._keep(self.out() | {engine: f"it was behind, and has loaded version {current.version}"})
+            logger.warning("the engine %s loaded version %s", engine, version)
+            self._keep(self.out() | {engine: f"it was behind, and has loaded version {version}"})
             self.nudge()  # the next check finds it current, and adds it to the rotation
+        finally:
+            del self._loads[engine]
 
     async def _put_in(self, engine: str, probe: Probe) -> None:
         if engine in self._left_out():

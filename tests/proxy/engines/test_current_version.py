@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from support_watched import RouterAndEngine, watched
+from support_watched import RouterAndEngine, check, watched
 
 from weir.proxy.engines.gate import Gate, PauseMode
 from weir.proxy.engines.watch import Announced
@@ -32,8 +32,8 @@ def test_what_was_announced_or_published_last_is_current(tmp_path: Path, announc
             for version in (1, 2):
                 add_version(catalog, tmp_path, version, 100 * version)
             both.inside = [url]  # with version 0: it was started anew
-            await watch.check()
-            await watch.check()
+            await check(watch)
+            await check(watch)
             assert (both.version, both.inside) == (current, [url])
 
     asyncio.run(run())
@@ -54,14 +54,14 @@ def test_where_a_publisher_is_gone_engines_get_what_it_was_to_publish(tmp_path: 
             while not gate.is_abandoned:  # noqa: ASYNC110 (a gate tells its proxy)
                 await asyncio.sleep(0.01)
             assert await watch.recover() is False and both.inside == []
-            await watch.check()
-            await watch.check()
+            await check(watch)
+            await check(watch)
             assert (both.version, both.inside) == ("2", [url])
             assert await watch.recover() is True
             gate.open_abandoned()
             watch.leave_out({url: "another process found it so before it opened"})
-            await watch.check()
-            await watch.check()
+            await check(watch)
+            await check(watch)
             assert (both.version, both.inside, watch.out()) == ("2", [url], {})
 
     asyncio.run(run())
