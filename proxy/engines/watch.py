@@ -107,7 +107,8 @@ class EngineWatch:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
             self._task = None
-        for load in (loads := [*self._loads.values()]):
+        loads = [*self._loads.values()]
+        for load in loads:
             load.cancel()
         await asyncio.gather(*loads, return_exceptions=True)
         for check in (self._check, self._next_check):
@@ -191,7 +192,7 @@ class EngineWatch:
             if not self._may_change() or self._gate.times_closed != times_closed:
                 return  # the probes are from before an update
             if engine in loading:
-                continue
+                continue  # what it serves is about to change
             if engine in controlled:
                 await self._leave_to_controller(engine, probe, is_in=engine in inside, is_kept=engine in out)
             elif (sleeper := asleep.get(engine)) is None:
