@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
+from weir.kernel_eval.tasks.draws.constant_inputs import is_constant
 from weir.kernel_eval.tasks.draws.equal_values import in_order_of
-from weir.kernel_eval.tasks.input_draws import has_few_values, slices, sums_to_one, unsliced
+from weir.kernel_eval.tasks.draws.integer_draws import Integers
+from weir.kernel_eval.tasks.input_draws import has_few_values, is_drawn_as_integers, slices, sums_to_one, unsliced
 from weir.kernel_eval.tasks.rows import spare
 
 _SHARE = 16  # one of so many slices is replaced
@@ -23,6 +25,26 @@ def each_tensor(value: Any) -> Iterator[torch.Tensor]:
             yield from each_tensor(item)
     elif isinstance(value, torch.Tensor):
         yield value
+
+
+def masks_among(inputs: list[Any], integers: Sequence[Integers]) -> Iterator[tuple[int, Integers | None]]:
+    """Masks, by their number among the inputs' tensors, and what is known of them if they are no floats."""
+    known = iter(integers)
+    for at, tensor in enumerate(each_tensor(inputs)):
+        seen = next(known, None) if is_drawn_as_integers(tensor) else None
+        if _is_mask(tensor, seen):
+            yield at, seen
+
+
+def _is_mask(value: torch.Tensor, seen: Integers | None) -> bool:
+    """Whether a tensor has two values, either of which it may hold everywhere."""
+    if value.numel() < 2 or value.is_complex():
+        return False
+    if not value.is_floating_point():
+        if seen is None or seen.sums_are_fixed or seen.distinct or seen.symmetric or bool(seen.fixed.all()):
+            return False
+        return len(seen.values) == 2 and value.shape == seen.fixed.shape
+    return has_few_values(value) and not is_constant(value) and not sums_to_one(value) and len(torch.unique(value)) == 2
 
 
 def is_drawn(tensor: torch.Tensor) -> bool:

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
-from weir.kernel_eval.tasks.changing import Change, changing, each_tensor, is_drawn, of_scale
-from weir.kernel_eval.tasks.draws.constant_inputs import is_constant, replacements
+from weir.kernel_eval.tasks.changing import Change, changing, each_tensor, is_drawn, masks_among, of_scale
+from weir.kernel_eval.tasks.draws.constant_inputs import is_constant, of_one_value, replacements
 from weir.kernel_eval.tasks.draws.equal_values import (
     with_even_rows,
     with_extremes_again,
@@ -61,7 +61,7 @@ from weir.kernel_eval.tasks.input_draws import (
     redrawn,
     sums_to_one,
 )
-from weir.kernel_eval.tasks.input_variants import OF_ONE_KIND, Draw
+from weir.kernel_eval.tasks.input_variants import OF_MASKS, OF_ONE_KIND, Draw
 from weir.kernel_eval.tasks.rows import (
     with_one_sign,
     with_tiny_columns,
@@ -103,6 +103,9 @@ def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[
     A column of zeros is in each row, so that none of a mixed draw's could have only values below zero. Of few rows a
     mixed draw has too few for each kind of mask to have one.
     """
+    if drawn in OF_MASKS:  # alone, since what hides all of a call hides whatever else is in it
+        yield from _of_whole_masks(inputs, drawn, found)
+        return
     yield from _of_few_masks(inputs, found)
     if drawn in OF_ONE_KIND:
         return
@@ -282,6 +285,12 @@ def _of_few_masks(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     for at, seen in zip(integers, found.integers, strict=False):
         for end in (0, -1) if _has_few_rows(tensors[at]) else ():
             yield [Step((f"lone {end}", at), changing(at, functools.partial(lone, seen=seen, end=end)))]
+
+
+def _of_whole_masks(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
+    for at, seen in masks_among(inputs, found.integers):
+        change = functools.partial(of_one_value, seen=seen, largest=drawn is Draw.SHOWN)
+        yield [Step((drawn.value, at), changing(at, change), sensitive=True)]
 
 
 def _has_few_rows(tensor: torch.Tensor) -> bool:

@@ -33,6 +33,8 @@ class Draw(StrEnum):
     BELOW = "below"  # all values below zero: the largest of all is below it, too
     ABOVE = "above"  # all values above zero
     VANISHING = "vanishing"  # all values nearly zero: what is added to a divisor made of all of them counts
+    HIDDEN = "hidden"  # the task's own draw with masks that hold the lesser of two values everywhere,
+    SHOWN = "shown"  # or the larger
     TINY = "tiny"  # normals of scale 0.001 to 0.003: what is added to a divisor counts
     HUGE = "huge"  # normals of scale 1,000 to 10,000: beyond bounds that a task sets
     EXACT = "exact"  # whole numbers from -3 to 3: zeros, equal values, values at bounds
@@ -72,6 +74,7 @@ class Variant(NamedTuple):
 PLAIN = Variant()
 HARDEST = Variant(Draw.MIXED)
 OF_ONE_KIND = frozenset({Draw.SIGNED, Draw.BELOW, Draw.ABOVE, Draw.VANISHING})  # rows, or all values
+OF_MASKS = (Draw.HIDDEN, Draw.SHOWN)
 # What is tried if the reference has no finite answer to a draw, for example a logarithm of negative numbers.
 MILDER = (Draw.MILD, Draw.NORMAL, Draw.BOUNDED, Draw.POSITIVE, Draw.UNIT, Draw.NEGATED, Draw.SCALED)
 # What is tried before a mixed draw, where the task names functions of special values, such as isnan.

@@ -33,6 +33,7 @@ from weir.kernel_eval.tasks.errors import InvalidReference, OutOfMemory, Unsuppo
 from weir.kernel_eval.tasks.hardener import ROUNDINGS, Hardener
 from weir.kernel_eval.tasks.input_draws import redrawn
 from weir.kernel_eval.tasks.input_variants import MILDER, PLAIN, SPECIAL, Draw, Size, Variant, opinfo_sizes, other_sizes
+from weir.kernel_eval.tasks.more_draws import more_draws
 from weir.kernel_eval.tasks.rounding import RoundedOperators, in_float64, nudged
 from weir.kernel_eval.tasks.rows import needs_mask, num_rows
 from weir.kernel_eval.tasks.seeds import seed_everything
@@ -49,6 +50,7 @@ from weir.kernel_eval.tasks.task_source import (
 )
 
 _LOOKED_AT = (Draw.DECLARED, Draw.HARD)
+_FEW_ROWS = 4  # of which a mixed draw has none for some kinds
 _NUM_LOOKED_AT = 3  # draws of a kind, whose decisions are looked at
 _OTHER_SEED = 20_261  # of weights, which no evaluation has but by chance
 _NO_MEMORY = "can't allocate memory"  # in the text of torch's error
@@ -223,22 +225,20 @@ class Reference:
             return False
         return needs_mask(self.inputs(0), self._get_inputs.__globals__[self._undivided_size])
 
-    def has_few_rows(self, model: Any, fewer_than: int = 4) -> bool:
-        """Whether the largest input has so few rows that a mixed draw has none for some kinds."""
+    def has_few_rows(self, model: Any) -> bool:
+        """Whether the largest input has few rows, and the task does not work value by value."""
         if self._num_rows is None:
             self._num_rows = num_rows(self.inputs(0))
-        return self._num_rows < fewer_than and not self.works_by_value(model)
+        return self._num_rows < _FEW_ROWS and not self.works_by_value(model)
 
     def needs_tiny(self, model: Any) -> bool:
         """Whether a mixed draw shows little of tiny values: it has few rows, or one answer is made of all of it."""
         return self.has_few_rows(model) or (self._watched(model).num_last == 1 and not self.works_by_value(model))
 
     def more_draws(self, model: Any) -> list[Draw]:
-        """The draws of calls besides, whose rows, or all of whose values, are of one kind."""
+        """The draws of calls besides, in which rows, all values, or masks are of one kind."""
         watch = self._watched(model)
-        kinds = {Draw.SIGNED: self.has_few_rows(model, 8), Draw.VANISHING: watch.divides_by_one}
-        kinds |= dict.fromkeys((Draw.BELOW, Draw.ABOVE), watch.has_extreme_of_all)
-        return [] if watch.is_pointwise else [draw for draw, is_needed in kinds.items() if is_needed]
+        return [] if watch.is_pointwise else more_draws(watch, self.inputs(0), self.integers(None))
 
     def _within_borders(
         self, model: Any, inputs: list[Any], expected: Expected, seed: int, size: Size | None

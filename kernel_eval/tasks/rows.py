@@ -31,9 +31,19 @@ def rows(value: Any, size: int, at: slice) -> Any:
 
 def num_rows(inputs: list[Any]) -> float:
     """The rows of the largest input of floats; infinity without any."""
-    given = [value for value in tree_leaves(inputs) if num_floating(value) and value.dim()]
-    largest = max(given, key=torch.Tensor.numel, default=None)
-    return math.inf if largest is None or not largest.numel() else largest.numel() / largest.shape[-1]
+    largest = _largest(inputs)
+    return math.inf if largest is None else largest.numel() / largest.shape[-1]
+
+
+def row_size(inputs: list[Any]) -> float:
+    """The elements of a row of the largest input of floats; infinity without any."""
+    largest = _largest(inputs)
+    return math.inf if largest is None else largest.shape[-1]
+
+
+def _largest(inputs: list[Any]) -> torch.Tensor | None:
+    given = [value for value in tree_leaves(inputs) if num_floating(value) and value.dim() and value.numel()]
+    return max(given, key=torch.Tensor.numel, default=None)
 
 
 def needs_mask(inputs: list[Any], size: int) -> bool:

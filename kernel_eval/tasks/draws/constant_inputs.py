@@ -1,7 +1,8 @@
-"""Other values for inputs that hold one value everywhere: a mask that hides nothing, a state of zeros, full lengths.
+"""Inputs that hold one value everywhere: other values for those of a task, and masks that become such for a call.
 
-As a parameter that starts as ones (`varied_parameters.py`), such an input can be left out, and the answer stays right.
-Each tensor has several replacements, of which the first that its task accepts is taken. Draws use torch's generator.
+As a parameter that starts as ones (`varied_parameters.py`), a mask that hides nothing, a state of zeros, or full
+lengths can be left out, and the answer stays right. Each tensor has several replacements, of which the first that its
+task accepts is taken. Draws use torch's generator.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 
 import torch
 
+from weir.kernel_eval.tasks.draws.integer_draws import Integers
 from weir.kernel_eval.tasks.draws.places import distinct
 
 _SHARE = 8  # one of so many elements of a mask is another
@@ -39,6 +41,17 @@ def replacements(value: torch.Tensor) -> list[tuple[str, Change]]:
         return [("far", _far), ("shifted", _shifted), ("above zero", lambda zeros: _shifted(zeros).abs())]
     scaled = ("scaled", _scaled)
     return [("hidden", _hidden), scaled] if float(value.reshape(-1)[0]) == 1 else [scaled]
+
+
+def of_one_value(value: torch.Tensor, seen: Integers | None, largest: bool) -> torch.Tensor:
+    """A mask that holds the larger of its two values, or the lesser, wherever the task's own draws do not agree.
+
+    So all of a call is hidden, or nothing of it: rows of one value (`equal_values.py`) tell nothing of what is made of
+    all rows, such as a mean over what a whole mask shows. `seen`: what is known of integers.
+    """
+    values = torch.unique(value) if seen is None else seen.values
+    filled = torch.full_like(value, values[-1 if largest else 0].item())
+    return filled if seen is None else torch.where(seen.fixed.to(value.device), value, filled)
 
 
 def _few(like: torch.Tensor) -> torch.Tensor:

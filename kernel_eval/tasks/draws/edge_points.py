@@ -33,7 +33,12 @@ _ALSO = frozenset(
 )
 
 
-_EXTREMES = frozenset({"max", "min", "amax", "amin", "aminmax", "argmax", "argmin", "logsumexp"})
+_EXTREMES = frozenset(
+    {
+        *("max", "min", "amax", "amin", "aminmax", "argmax", "argmin", "logsumexp", "any", "all"),
+        *("max_pool2d_with_indices", "max_pool3d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool3d"),
+    }
+)
 _DIVIDE = frozenset({"div", "div_"})
 _BOUND = frozenset({"sqrt", "rsqrt", "log", "reciprocal", "clamp", "clamp_min", "maximum"})
 _NORMALIZE = frozenset({"native_batch_norm", "_native_batch_norm_legit"})
@@ -52,6 +57,7 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.num_operators = 0  # but for views, copies, and constants
         self.numbers: set[float] = set()
         self.has_extreme_of_all = False  # an operator gives the largest or the least of all values
+        self.num_joined = 0  # the most values of which an operator gives the largest or the least
         self.divides_by_one = False  # by a value that may be made of all, or takes a root or bounds it
         self.num_last = 0  # elements of what the last operator gave, if that is one tensor
 
@@ -74,8 +80,9 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _note_whole(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         made = result if isinstance(result, tuple | list) else (result,)
         first, second = (_is_one(args[at]) if len(args) > at else False for at in (0, 1))
-        if name in _EXTREMES and not first and any(map(_is_one, made)):
-            self.has_extreme_of_all = True
+        if name in _EXTREMES and not first:
+            self.has_extreme_of_all |= any(map(_is_one, made))
+            self.num_joined = max(self.num_joined, args[0].numel() // max(1, made[0].numel()))
         divides = (name in _DIVIDE and second) or (name in _NORMALIZE and any(map(_is_one, made)))
         if divides or (name in _BOUND and first):
             self.divides_by_one = True

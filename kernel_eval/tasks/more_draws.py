@@ -1,0 +1,23 @@
+"""The draws of calls besides the planned ones, in which rows, all values, or masks are of one kind as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weir.kernel_eval.tasks.changing import masks_among
+from weir.kernel_eval.tasks.draws.edge_points import PointwiseWatch
+from weir.kernel_eval.tasks.draws.integer_draws import Integers
+from weir.kernel_eval.tasks.input_variants import OF_MASKS, Draw
+from weir.kernel_eval.tasks.rows import num_rows, row_size
+
+_FEW_ROWS = 8
+
+
+def more_draws(watch: PointwiseWatch, inputs: list[Any], integers: Sequence[Integers]) -> list[Draw]:
+    """The draws of a task that does not work value by value: `watch` saw it, and `integers` are what it draws."""
+    kinds = {Draw.SIGNED: num_rows(inputs) < _FEW_ROWS, Draw.VANISHING: watch.divides_by_one}
+    joins_rows = watch.has_extreme_of_all or watch.num_joined > row_size(inputs)
+    kinds |= dict.fromkeys((Draw.BELOW, Draw.ABOVE), joins_rows)
+    kinds |= dict.fromkeys(OF_MASKS, any(masks_among(inputs, integers)))
+    return [draw for draw, is_needed in kinds.items() if is_needed]
