@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from weir.kernel_eval.tasks.draws.constant_inputs import is_constant
-from weir.kernel_eval.tasks.draws.equal_values import in_order_of
+from weir.kernel_eval.tasks.draws.equal_values import in_form_of
 from weir.kernel_eval.tasks.draws.integer_draws import Integers
 from weir.kernel_eval.tasks.input_draws import has_few_values, is_drawn_as_integers, slices, sums_to_one, unsliced
 from weir.kernel_eval.tasks.rows import spare
@@ -70,7 +70,7 @@ def _with_change(value: Any, numbers: Iterator[int], at: int, change: Callable[[
     if changed is value:
         return value
     made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-    return made.copy_(in_order_of(changed, value))
+    return made.copy_(in_form_of(changed, value))
 
 
 def of_scale(scale: float) -> Callable[[torch.Tensor], torch.Tensor]:

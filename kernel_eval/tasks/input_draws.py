@@ -1,8 +1,9 @@
 """Draws the values of a task's inputs anew, from distributions that need all of the function; see `input_variants.py`.
 
 A drawn tensor keeps the shape, strides and dtype of the declared one, and what the task may rely on: exact zeros, rows
-that sum to one or are in order, symmetry, and values from a small set. Integers and booleans are drawn anew only where
-it is known what the task's own draws of them have in common (`integer_draws.py`). Draws use torch's generator.
+that sum to one, are in order or hold each value twice, symmetry, and values from a small set. Integers and booleans are
+drawn anew only where it is known what the task's own draws of them have in common (`integer_draws.py`). Draws use
+torch's generator.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from weir.kernel_eval.tasks.draws.edge_points import at_edges, large
-from weir.kernel_eval.tasks.draws.equal_values import in_order_of
+from weir.kernel_eval.tasks.draws.equal_values import in_form_of
 from weir.kernel_eval.tasks.draws.integer_draws import Integers, redrawn_integers
 from weir.kernel_eval.tasks.draws.places import holding, some
 from weir.kernel_eval.tasks.input_variants import OF_MASKS, Draw
@@ -57,7 +58,7 @@ def _value(value: Any, draw: Draw, known: Iterator[Integers], numbers: tuple[flo
         return value
     if value.is_complex():
         return _complex(value, draw, numbers)
-    drawn = in_order_of(_drawn(value, draw, numbers), value)
+    drawn = in_form_of(_drawn(value, draw, numbers), value)
     if drawn.dtype is value.dtype and drawn.stride() == value.stride() and drawn.data_ptr() != value.data_ptr():
         return drawn
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(drawn)

@@ -15,6 +15,7 @@ _SHARE = 8  # one of so many values is taken from another place
 _EVEN_SHARE = 16  # one of so many rows holds one value everywhere
 _PARTS = 4  # of a row, in each of which a lone value lies somewhere
 _LEAST_EXTREMES = 4  # values, of which two are the largest and two the least
+_FEW_VALUES = 16  # or fewer: a mask
 _LEAST_SORTED = 8  # values in a row, which are in order by chance once in 40,320
 
 
@@ -101,6 +102,32 @@ def is_sorted(value: torch.Tensor) -> bool:
     return in_order and bool((value[..., 0] < value[..., -1]).all())
 
 
-def in_order_of(value: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """A tensor with its rows in order, if those of `like` are."""
-    return value.sort(-1).values if is_sorted(like) else value
+def in_form_of(value: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A tensor with its rows in order, or with the halves or the pairs of each row equal, if those of `like` are."""
+    if is_sorted(like):
+        return value.sort(-1).values
+    if like.dim() == 0:
+        return value
+    if _are_many_twice(*_halves(like)):
+        return torch.cat([_halves(value)[0]] * 2, -1)
+    if _are_many_twice(*_pairs(like)):
+        return torch.stack([_pairs(value)[0]] * 2, -1).flatten(-2)
+    return value
+
+
+def _are_many_twice(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether these are the same values, and many: a rotary embedding has each cosine twice. Few are a mask."""
+    if first.shape != second.shape or not first.is_floating_point() or first.numel() <= _FEW_VALUES:
+        return False
+    at_start = (0,) * first.dim()
+    differs = first[at_start] != second[at_start]  # as random values do, which need no look at all of them
+    return not bool(differs) and torch.equal(first, second) and len(torch.unique(first)) > _FEW_VALUES
+
+
+def _halves(value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    middle = value.shape[-1] // 2
+    return value[..., :middle], value[..., middle:]
+
+
+def _pairs(value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return value[..., ::2], value[..., 1::2]

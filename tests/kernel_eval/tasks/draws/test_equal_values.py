@@ -1,0 +1,68 @@
+"""What a draw keeps of rows that hold each value twice, as the cosines of a rotary embedding do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from weir.kernel_eval.tasks.draws.equal_values import in_form_of
+from weir.kernel_eval.tasks.input_variants import Draw, Variant, plan
+from weir.kernel_eval.tasks.reference import Reference
+
+ANGLES = torch.outer(torch.arange(24.0), 10000.0 ** (-torch.arange(0, 32, 2) / 32))
+TWICE = {"halves": torch.cat((ANGLES, ANGLES), -1).cos(), "pairs": ANGLES.repeat_interleave(2, -1).cos()}
+TASK = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x, c):
+        return x * c
+
+def get_inputs():
+    angles = torch.randn(24, 16)
+    return [torch.randn(4, 24, 32), TWICE.cos()]
+"""
+OF_ANGLES = {"halves": "torch.cat((angles, angles), -1)", "pairs": "angles.repeat_interleave(2, -1)"}
+
+
+def first_and_second(value: torch.Tensor, form: str) -> tuple[torch.Tensor, torch.Tensor]:
+    middle = value.shape[-1] // 2
+    return (value[..., :middle], value[..., middle:]) if form == "halves" else (value[..., ::2], value[..., 1::2])
+
+
+@pytest.mark.parametrize("form", TWICE)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_values_that_come_twice_do_so_in_what_replaces_them(form: str, dtype: torch.dtype) -> None:
+    like = TWICE[form].to(dtype)
+    changed = in_form_of(torch.randn(24, 32, dtype=dtype), like)
+    assert (changed.shape, changed.dtype) == (like.shape, dtype)
+    assert torch.equal(*first_and_second(changed, form))
+    assert len(torch.unique(changed)) > 100
+
+
+@pytest.mark.parametrize(
+    "like",
+    [
+        torch.randn(24, 32),
+        torch.ones(24, 32),  # others replace them
+        (torch.arange(32) % 16 < 8).float().expand(24, 32),  # a mask
+        torch.randn(24, 31),
+        torch.tensor(1.0),
+        torch.zeros(0, 4),
+        torch.zeros(4, 0),
+        torch.cat([torch.randn(24, 1)] * 2, -1) + torch.tensor([0.0, 1e-6]),
+    ],
+)
+def test_other_tensors_are_replaced_by_any_values(like: torch.Tensor) -> None:
+    value = torch.randn(like.shape)
+    assert in_form_of(value, like) is value
+
+
+@pytest.mark.parametrize("form", OF_ANGLES)
+def test_each_draw_of_a_task_keeps_them(form: str) -> None:
+    reference = Reference(TASK.replace("TWICE", OF_ANGLES[form]), 30.0)
+    model = reference.build([], 1)
+    variants = [*plan(5, frozenset(), 3), *map(Variant, Draw)]
+    for seed, variant in enumerate(variants):
+        (_, cosines), _, _ = reference.question(model, seed, variant)
+        assert torch.equal(*first_and_second(cosines, form))
