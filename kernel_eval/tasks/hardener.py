@@ -58,7 +58,7 @@ class Hardener:
     ) -> tuple[list[Any], Expected]:
         """Inputs of a draw, which was to be a `mixed` one or not, with what else the task accepts, and the answer."""
         by_value = self._reference.works_by_value(model)
-        if not mixed and by_value:
+        if not mixed and by_value and draw is not Draw.FADED:
             return inputs, expected
         known = self._known(model)
         takes_any = any(is_integer(output) for output in expected.outputs) and num_floating(inputs) > 0

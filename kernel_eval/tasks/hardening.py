@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_u
 
 from weir.kernel_eval.tasks.changing import Change, changing, each_tensor, is_drawn, masks_among, of_scale
 from weir.kernel_eval.tasks.draws.constant_inputs import is_constant, of_one_value, replacements
+from weir.kernel_eval.tasks.draws.crowds import at_one_place, with_like_rows
 from weir.kernel_eval.tasks.draws.equal_values import (
     with_even_rows,
     with_extremes_again,
@@ -46,7 +47,7 @@ from weir.kernel_eval.tasks.draws.regions import (
     with_held_states,
     with_pieces_of_one_sign,
 )
-from weir.kernel_eval.tasks.draws.together import are_alike, with_far_squares, with_far_sums, with_lone_nans
+from weir.kernel_eval.tasks.draws.together import are_alike, faded, with_far_squares, with_far_sums, with_lone_nans
 from weir.kernel_eval.tasks.extremes import (
     aligned,
     may_change,
@@ -106,6 +107,12 @@ def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[
     if drawn in OF_MASKS:  # alone, since what hides all of a call hides whatever else is in it
         yield from _of_whole_masks(inputs, drawn, found)
         return
+    if drawn is Draw.FADED:
+        yield [Step(("faded", 0), functools.partial(_together, _floating(inputs), faded))]
+        return
+    if drawn is Draw.CROWDED:
+        yield from _of_crowds(inputs, found)
+        return
     yield from _of_few_masks(inputs, found)
     if drawn in OF_ONE_KIND:
         return
@@ -131,7 +138,7 @@ def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[
 def steps(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
     """The steps for inputs of a mixed draw; of each list, the first that the task accepts is enough."""
     for choices in itertools.chain(
-        _of_constants(inputs),
+        _of_constants(inputs, found),
         _of_floats(inputs, drawn, found),
         _of_few_values(inputs),
         _of_integers(inputs, found),
@@ -141,13 +148,13 @@ def steps(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
         yield [step._replace(sensitive=step.sensitive or (found.whole and not step.exact)) for step in choices]
 
 
-def _of_constants(inputs: list[Any]) -> Iterator[list[Step]]:
+def _of_constants(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     for at, tensor in enumerate(each_tensor(inputs)):
         if is_constant(tensor):
             yield [Step((f"constant {name}", at), changing(at, change)) for name, change in replacements(tensor)]
     if any(isinstance(value, float) for value in tree_leaves(inputs)):
         yield [Step(("numbers", 0), _other_numbers), Step(("numbers but zeros", 0), _other_but_zeros)]
-    most_dimensions = max((tensor.dim() for tensor in each_tensor(inputs)), default=0)
+    most_dimensions = 0 if found.by_value else max((tensor.dim() for tensor in each_tensor(inputs)), default=0)
     for at, value in enumerate(tree_leaves(inputs)):
         if type(value) is int and value > most_dimensions:  # a smaller one may name a dimension
             yield [Step((f"whole {more:+}", at), functools.partial(_other_whole, at, more)) for more in (1, -1)]
@@ -293,6 +300,22 @@ def _of_whole_masks(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[li
         yield [Step((drawn.value, at), changing(at, change), sensitive=True)]
 
 
+def _of_crowds(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
+    """Rows alike, and integers, so that they go to one place."""
+    tensors = list(each_tensor(inputs))
+    for at in _floating(inputs) if found.chooses else ():
+        yield [Step(("like rows", at), changing(at, with_like_rows), sensitive=True)]
+    integers = [at for at, tensor in enumerate(tensors) if is_drawn_as_integers(tensor)]
+    for at, seen in zip(integers, () if found.only_computes else found.integers, strict=False):
+        if tensors[at].dtype is not torch.bool:
+            yield [Step(("one place", at), changing(at, functools.partial(at_one_place, seen=seen)))]
+
+
+def _floating(inputs: list[Any]) -> list[int]:
+    """The tensors of floats that are drawn anew, by number."""
+    return [at for at, tensor in enumerate(each_tensor(inputs)) if is_drawn(tensor) and not sums_to_one(tensor)]
+
+
 def _has_few_rows(tensor: torch.Tensor) -> bool:
     return tensor.dim() > 0 and tensor.numel() < _SHARE * tensor.shape[-1]
 
@@ -315,9 +338,7 @@ def _of_pairs(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     """Values that two inputs share, where a task compares some."""
     if not found.decides or found.ties:
         return
-    tensors = list(each_tensor(inputs))
-    floating = [at for at, tensor in enumerate(tensors) if is_drawn(tensor) and not sums_to_one(tensor)]
-    for one, two in itertools.combinations(floating[:_MOST_COMPARED], 2):
+    for one, two in itertools.combinations(_floating(inputs)[:_MOST_COMPARED], 2):
         yield [
             Step((f"shared {a}", b), functools.partial(_shared, a, b), exact=True) for a, b in ((one, two), (two, one))
         ]
@@ -325,8 +346,7 @@ def _of_pairs(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
 
 def _of_several(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     """Changes of all inputs together."""
-    tensors = list(each_tensor(inputs))
-    floating = [at for at, tensor in enumerate(tensors) if is_drawn(tensor) and not sums_to_one(tensor)]
+    tensors, floating = list(each_tensor(inputs)), _floating(inputs)
     if found.ties or not are_alike([tensors[at] for at in floating]):
         return
     if found.lone_nans:

@@ -18,9 +18,8 @@ from weir.kernel_eval.tasks.draws.edge_points import at_edges, large
 from weir.kernel_eval.tasks.draws.equal_values import in_form_of
 from weir.kernel_eval.tasks.draws.integer_draws import Integers, redrawn_integers
 from weir.kernel_eval.tasks.draws.places import holding, some
-from weir.kernel_eval.tasks.input_variants import OF_MASKS, Draw
+from weir.kernel_eval.tasks.input_variants import OF_OWN, Draw
 
-_OWN = (Draw.DECLARED, *OF_MASKS)  # which leave floats as the task draws them
 _MIN_SLICES = 9  # one for each kind that most draws hold
 _SPECIAL_SHARE = 32  # one of so many elements is each special value
 _SPIKES_SHARE = 64
@@ -54,7 +53,7 @@ def _value(value: Any, draw: Draw, known: Iterator[Integers], numbers: tuple[flo
     if is_drawn_as_integers(value):
         seen = next(known, None)
         return value if seen is None else redrawn_integers(value, seen)
-    if not isinstance(value, torch.Tensor) or value.numel() == 0 or draw in _OWN:
+    if not isinstance(value, torch.Tensor) or value.numel() == 0 or draw in OF_OWN:
         return value
     if value.is_complex():
         return _complex(value, draw, numbers)

@@ -35,6 +35,8 @@ class Draw(StrEnum):
     VANISHING = "vanishing"  # all values nearly zero: what is added to a divisor made of all of them counts
     HIDDEN = "hidden"  # the task's own draw with masks that hold the lesser of two values everywhere,
     SHOWN = "shown"  # or the larger
+    FADED = "faded"  # the task's own draw, all inputs nearly zero together, or zero
+    CROWDED = "crowded"  # the task's own draw with nearly all rows alike, and integers: they go to one place
     TINY = "tiny"  # normals of scale 0.001 to 0.003: what is added to a divisor counts
     HUGE = "huge"  # normals of scale 1,000 to 10,000: beyond bounds that a task sets
     EXACT = "exact"  # whole numbers from -3 to 3: zeros, equal values, values at bounds
@@ -75,6 +77,7 @@ PLAIN = Variant()
 HARDEST = Variant(Draw.MIXED)
 OF_ONE_KIND = frozenset({Draw.SIGNED, Draw.BELOW, Draw.ABOVE, Draw.VANISHING})  # rows, or all values
 OF_MASKS = (Draw.HIDDEN, Draw.SHOWN)
+OF_OWN = (Draw.DECLARED, Draw.FADED, Draw.CROWDED, *OF_MASKS)  # floats are as the task draws them, then changed
 # What is tried if the reference has no finite answer to a draw, for example a logarithm of negative numbers.
 MILDER = (Draw.MILD, Draw.NORMAL, Draw.BOUNDED, Draw.POSITIVE, Draw.UNIT, Draw.NEGATED, Draw.SCALED)
 # What is tried before a mixed draw, where the task names functions of special values, such as isnan.

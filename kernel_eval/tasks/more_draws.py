@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weir.kernel_eval.tasks.changing import masks_among
+from weir.kernel_eval.tasks.changing import each_tensor, is_drawn, masks_among
 from weir.kernel_eval.tasks.draws.edge_points import PointwiseWatch
 from weir.kernel_eval.tasks.draws.integer_draws import Integers
+from weir.kernel_eval.tasks.draws.together import are_alike
 from weir.kernel_eval.tasks.input_variants import OF_MASKS, Draw
 from weir.kernel_eval.tasks.rows import num_rows, row_size
 
@@ -15,9 +16,18 @@ _FEW_ROWS = 8
 
 
 def more_draws(watch: PointwiseWatch, inputs: list[Any], integers: Sequence[Integers]) -> list[Draw]:
-    """The draws of a task that does not work value by value: `watch` saw it, and `integers` are what it draws."""
+    """The draws of a task: `watch` saw it, and `integers` are what it draws."""
+    if watch.is_pointwise:
+        floating = [tensor for tensor in each_tensor(inputs) if is_drawn(tensor)]
+        return [Draw.FADED] if watch.is_quotient and are_alike(floating) else []
     kinds = {Draw.SIGNED: num_rows(inputs) < _FEW_ROWS, Draw.VANISHING: watch.divides_by_one}
     joins_rows = watch.has_extreme_of_all or watch.num_joined > row_size(inputs)
     kinds |= dict.fromkeys((Draw.BELOW, Draw.ABOVE), joins_rows)
+    kinds[Draw.CROWDED] = watch.takes_places and (watch.makes_places or any(map(_are_places, integers)))
     kinds |= dict.fromkeys(OF_MASKS, any(masks_among(inputs, integers)))
     return [draw for draw, is_needed in kinds.items() if is_needed]
+
+
+def _are_places(seen: Integers) -> bool:
+    """Whether integers may say where something lies: they have several values, and not the same in each draw."""
+    return len(seen.values) > 2 and not bool(seen.fixed.all())

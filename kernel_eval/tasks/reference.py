@@ -237,8 +237,7 @@ class Reference:
 
     def more_draws(self, model: Any) -> list[Draw]:
         """The draws of calls besides, in which rows, all values, or masks are of one kind."""
-        watch = self._watched(model)
-        return [] if watch.is_pointwise else more_draws(watch, self.inputs(0), self.integers(None))
+        return more_draws(self._watched(model), self.inputs(0), self.integers(None))
 
     def _within_borders(
         self, model: Any, inputs: list[Any], expected: Expected, seed: int, size: Size | None

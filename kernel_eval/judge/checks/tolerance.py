@@ -4,10 +4,10 @@ An element is right if |got - expected| ≤ tolerance · (|expected| + scale): t
 float32, 1e-2 for half precision; 1e-10 for float64, so that float32 does not pass), but relative to the magnitude of
 the answer, so that zeros do not pass if all values are tiny. The scale is the least of the root mean squares of the
 answer and of the slices that hold the element, one along each dimension (`slices.py`), so that a small part of an
-answer is not lost beside a large one. Where the whole answer's scale allows two roundings of one, any element may be
-off by them, since formulas pass through one (a tanh made of a sigmoid). NaN must appear exactly at the positions where
-it is expected, and infinities likewise with their sign. Integers and booleans must be equal. Answers are large: few
-elements are looked at together.
+answer is not lost beside a large one, nor beside what fills places that a mask hides (-1e9). Where the whole answer's
+scale allows two roundings of one, any element may be off by them, since formulas pass through one (a tanh made of a
+sigmoid). NaN must appear exactly at the positions where it is expected, and infinities likewise with their sign.
+Integers and booleans must be equal. Answers are large: few elements are looked at together.
 
 An answer is compared with the reference's in the task's precision, then with the reference's in float64. There, each
 element may also be wrong by a few times the reference's own error: on inputs where rounding is amplified, nobody can do
@@ -68,6 +68,7 @@ _MOST = 0.9  # of a slice; a value that rounding moves to another step does not 
 _TEN = 10
 _MOST_OF_FEW = 0.75  # of fewer than ten elements
 _OF_ZEROS = 1e-3  # the scale of a slice of zeros, of that of the whole answer: it has none of its own
+_FILLER, _OTHERS, _NEAR_FILLER = 5e3, 1e3, 0.99  # at least; times others at least; so much of the largest
 _USUAL_ERRORS = 16.0  # how many times the error that is usual around it: among thousands of roundings some are as large
 
 
@@ -175,8 +176,11 @@ class _Scales:
         slices = slices_of(expected.shape) if by_slices else []
         sums = [expected.new_zeros((2, expected.shape[one.dimension]), dtype=torch.float64) for one in slices]
         squares, count = 0.0, 0
+        filler = _filler(expected)
         for at in pieces_of(expected.shape):
             magnitude, finite = _magnitude(expected[at])
+            finite &= magnitude < filler
+            magnitude.masked_fill_(~finite, 0.0)
             magnitude.square_()
             squares, count = squares + float(magnitude.sum()), count + int(finite.sum())
             for one, (square, number) in zip(slices, sums, strict=True):
@@ -195,6 +199,25 @@ class _Scales:
     def of(self, at: tuple[slice, ...]) -> torch.Tensor:
         """Those of a piece; broadcasts to its shape."""
         return functools.reduce(torch.minimum, _parts(self._slices, at), self._whole)
+
+
+def _filler(expected: torch.Tensor) -> float:
+    """From which magnitude on elements only fill places: several are nearly the same, and far larger than all others.
+
+    They count for no scale, as infinities do: beside -1e9, any other value would be right. Infinite if there are none.
+    """
+    largest = max((float(_magnitude(expected[at])[0].max()) for at in pieces_of(expected.shape)), default=0.0)
+    if largest < _FILLER:
+        return math.inf
+    num_fillers, num_others, squares = 0, 0, 0.0
+    for at in pieces_of(expected.shape):
+        magnitude, finite = _magnitude(expected[at])
+        others = finite & (magnitude < _NEAR_FILLER * largest)
+        num_fillers += int((finite & ~others).sum())
+        num_others += int(others.sum())
+        squares += float(magnitude[others].square().sum())
+    is_filler = num_fillers > 1 and num_others and _OTHERS * math.sqrt(squares / num_others) < largest
+    return _NEAR_FILLER * largest if is_filler else math.inf
 
 
 def _eps(dtype: torch.dtype) -> float:

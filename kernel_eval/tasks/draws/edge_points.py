@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from weir.kernel_eval.tasks.draws.places import any_of
 
@@ -42,6 +43,13 @@ _EXTREMES = frozenset(
 _DIVIDE = frozenset({"div", "div_"})
 _BOUND = frozenset({"sqrt", "rsqrt", "log", "reciprocal", "clamp", "clamp_min", "maximum"})
 _NORMALIZE = frozenset({"native_batch_norm", "_native_batch_norm_legit"})
+_CHOOSE = frozenset({"max", "min", "argmax", "argmin", "topk", "sort", "argsort"})
+_QUOTIENTS = _DIVIDE | {"reciprocal", "rsqrt", "sqrt", "log", "log2", "sign", "sgn", "atan2", "addcdiv", "addcdiv_"}
+_AT_PLACES = frozenset(
+    """index index_add index_add_ index_put index_put_ _index_put_impl_ index_reduce index_reduce_ index_select gather
+    scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ bincount nonzero cumsum eq
+    """.split()  # noqa: SIM905  # read as a text
+)  # take integers, and do something where they say
 
 
 class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -59,6 +67,9 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.has_extreme_of_all = False  # an operator gives the largest or the least of all values
         self.num_joined = 0  # the most values of which an operator gives the largest or the least
         self.divides_by_one = False  # by a value that may be made of all, or takes a root or bounds it
+        self.is_quotient = False  # an operator divides, or turns at zero
+        self.takes_places = False  # an operator takes integers that say where something lies
+        self.makes_places = False  # which follow from floats: the place of a largest value
         self.num_last = 0  # elements of what the last operator gave, if that is one tensor
 
     def __torch_dispatch__(
@@ -73,7 +84,9 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif not is_view and func.__name__.partition(".")[0] not in _ALSO:
             self.is_pointwise = False
         result = func(*args, **(kwargs or {}))
-        self._note_whole(func.__name__.partition(".")[0], args, result)
+        name = func.__name__.partition(".")[0]
+        self._note_whole(name, args, result)
+        self._note_places(name, args, result)
         self.num_last = result.numel() if isinstance(result, torch.Tensor) else 0
         return result
 
@@ -83,9 +96,20 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in _EXTREMES and not first:
             self.has_extreme_of_all |= any(map(_is_one, made))
             self.num_joined = max(self.num_joined, args[0].numel() // max(1, made[0].numel()))
+        self.is_quotient |= name in _QUOTIENTS
         divides = (name in _DIVIDE and second) or (name in _NORMALIZE and any(map(_is_one, made)))
         if divides or (name in _BOUND and first):
             self.divides_by_one = True
+
+    def _note_places(self, name: str, args: tuple[Any, ...], result: Any) -> None:
+        given = [value for value in tree_leaves(args) if isinstance(value, torch.Tensor)]
+        self.takes_places |= name in _AT_PLACES and any(map(_is_whole, given))
+        if name in _CHOOSE and any(value.is_floating_point() for value in given):
+            self.makes_places |= any(map(_is_whole, tree_leaves(result)))
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not value.is_floating_point() and value.dtype is not torch.bool
 
 
 def _is_one(value: Any) -> bool:

@@ -1,7 +1,7 @@
-"""Changes of several inputs together, of one shape: NaN in one of them alone, and values near the end of their range.
+"""Changes of several inputs together, of one shape: NaN in one of them alone, values near an end of their range.
 
 Where one input alone is infinite or huge, so is most of what is computed from it; where two are NaN, so is what takes
-the other. Draws use torch's generator.
+the other; where one alone is nearly zero, no sum of them is. Draws use torch's generator.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ _LEAST_WIDTH = 64  # of a row; answers of narrower ones have no scale of their o
 _LEAST_ROWS = 8
 _OF_THE_RANGE = 0.58  # of the exponents: squares overflow, and their root does not
 _NEAR_THE_END = 0.55, 0.4  # of the range, and so much more: a sum of two overflows
+_FADED = 3.0, 9.0  # digits after the point, before the first that is none: of a value, or of the root of a square
+_ZERO, _SQUARE, _KINDS = 1, 4, 8  # of so many values: zeros and squares; the rest are no squares
 
 
 def are_alike(values: Sequence[torch.Tensor]) -> bool:
@@ -44,6 +46,20 @@ def with_far_sums(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     least, more = _NEAR_THE_END
     signs = (torch.randint(2, (len(chosen), values[0].shape[-1] if values[0].dim() else 1)) * 2 - 1).to(values[0])
     return [_with_rows(value, chosen, lambda r: (torch.rand_like(r) * more + least) * most * signs) for value in values]
+
+
+def faded(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Tensors of one shape, nearly zero together: at each place some zero, some as small, and some as small squares.
+
+    So what is added to a root of squares counts (`m / (v.sqrt() + 1e-8)`), beside answers that are no larger.
+    """
+    digits = _FADED[0] + (_FADED[1] - _FADED[0]) * torch.rand(values[0].shape)
+    changed = []
+    for value in values:
+        kinds = torch.randint(_KINDS, value.shape)
+        factors = torch.where(kinds < _SQUARE, 10.0 ** -(2 * digits), 10.0**-digits)
+        changed.append(value * factors.masked_fill_(kinds < _ZERO, 0.0).to(value))
+    return changed
 
 
 def _largest(values: Sequence[torch.Tensor]) -> float:

@@ -91,3 +91,67 @@ def test_all_values_are_of_one_sign_where_an_extreme_joins_rows(function: str, j
     reference = Reference(IMAGES.replace("FUNCTION", function), 30.0)
     model = reference.build([], 1)
     assert set(reference.more_draws(model)) & OF_ONE_SIGN == (OF_ONE_SIGN if joins else set())
+
+
+ROUTED = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, scores, x):
+        return FUNCTION
+
+def get_inputs():
+    return [INPUT, torch.randn(64, 16)]
+"""
+TO_EXPERTS = "torch.zeros(8, 16).index_add(0, scores.argmax(-1), x)"
+TO_GROUPS = "torch.zeros(8, 16).index_add(0, scores, x)"
+
+
+@pytest.mark.parametrize(
+    ("function", "given"), [(TO_EXPERTS, "torch.randn(64, 8)"), (TO_GROUPS, "torch.randint(0, 8, (64,))")]
+)
+def test_nearly_all_rows_go_to_one_place_in_one_call(function: str, given: str) -> None:
+    reference = Reference(ROUTED.replace("FUNCTION", function).replace("INPUT", given), 30.0)
+    model = reference.build([], 1)
+    assert Draw.CROWDED in reference.more_draws(model)
+    for seed in range(5):
+        (scores, _), _, drawn = reference.question(model, seed, Variant(Draw.CROWDED))
+        places = scores.argmax(-1) if scores.is_floating_point() else scores
+        assert drawn.draw is Draw.CROWDED
+        assert int(places.bincount().max()) >= 62
+
+
+@pytest.mark.parametrize("function", ["scores.argmax(-1)", "scores.softmax(-1)", "scores.amax(-1)"])
+def test_tasks_that_send_nothing_to_a_place_get_no_crowd(function: str) -> None:
+    reference = Reference(ROUTED.replace("FUNCTION", function).replace("INPUT", "torch.randn(64, 8)"), 30.0)
+    assert Draw.CROWDED not in reference.more_draws(reference.build([], 1))
+
+
+STEP = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, p, m, v):
+        return FUNCTION
+
+def get_inputs():
+    return [torch.randn(500), torch.randn(500), torch.rand(500)]
+"""
+
+
+def test_inputs_of_an_optimizer_are_nearly_zero_together_in_one_call() -> None:
+    reference = reference_of_step("p - 0.01 * m / (v.sqrt() + 1e-8)")
+    model = reference.build([], 1)
+    assert reference.more_draws(model) == [Draw.FADED]
+    for seed in range(5):
+        (p, m, v), expected, drawn = reference.question(model, seed, Variant(Draw.FADED))
+        assert drawn.draw is Draw.FADED
+        size = float(expected.outputs[0].square().mean().sqrt())
+        without = p - 0.01 * torch.where(v > 0, m / v.sqrt(), 0.0)
+        assert float((without - expected.outputs[0]).abs().max()) > 0.1 * size
+    other = reference_of_step("p - 0.01 * m * v")  # which nothing that is added to zero could change
+    assert not other.more_draws(other.build([], 1))
+
+
+def reference_of_step(function: str) -> Reference:
+    return Reference(STEP.replace("FUNCTION", function), 30.0)

@@ -122,3 +122,14 @@ def test_a_term_below_the_tolerance_is_missed_in_an_answer_to_the_tasks_own_draw
 )
 def test_another_way_to_compute_it_lacks_nothing(result: str, answer: str, scale: float) -> None:
     assert not lacks_a_term(result, answer, scale)
+
+
+def test_what_fills_hidden_places_is_no_scale_for_the_others() -> None:
+    shown = torch.rand(32, 64) < 0.5
+    values = torch.randn(32, 64)
+    for filler in (-1e9, -1e4, float(torch.finfo(torch.float32).min)):
+        answer = torch.where(shown, values, filler)
+        assert compare(torch.where(shown, 0.0, filler), answer) is not None
+        assert compare(torch.where(shown, values + 1e-6, filler), answer) is None
+    large = torch.randn(32, 64) * 1e6  # of which none is as large as another
+    assert compare(large + 1, large) is None

@@ -1,10 +1,10 @@
-"""Changes of several inputs together: at no place are two NaN, and rows leave the range by their squares or sums."""
+"""Changes of several inputs together: one alone is NaN, squares or sums leave the range, all are nearly zero."""
 
 from __future__ import annotations
 
 import torch
 
-from weir.kernel_eval.tasks.draws.together import are_alike, with_far_squares, with_far_sums, with_lone_nans
+from weir.kernel_eval.tasks.draws.together import are_alike, faded, with_far_squares, with_far_sums, with_lone_nans
 
 
 def _pair() -> list[torch.Tensor]:
@@ -32,6 +32,17 @@ def test_sums_overflow_and_half_of_them_does_not() -> None:
     overflows = torch.isinf((one + two) / 2)
     assert 1 <= int(overflows.all(-1).sum()) <= 4
     assert torch.equal(one.sign()[overflows], two.sign()[overflows])
+
+
+def test_all_are_nearly_zero_together_and_some_are_squares_of_others() -> None:
+    one, two = faded([torch.ones(1000), torch.full((1000,), -2.0)])
+    assert float(one.abs().max()) <= 1e-3
+    assert bool(((one == 0) & (two == 0)).any())
+    assert bool((two <= 0).all())
+    is_square = (two < 0) & ((2 * one.double().square() / -two.double() - 1).abs() < 1e-3)
+    assert 0.1 < float(is_square.float().mean()) < 0.5
+    assert float(two.abs()[is_square].max()) < 1e-5
+    assert float(two.abs()[is_square].min()) < 1e-15
 
 
 def test_few_or_narrow_rows_stay() -> None:
