@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from weir.kernel_eval.tasks.draws.constant_inputs import is_constant
+from weir.kernel_eval.tasks.draws.constant_inputs import is_constant, replacements
 from weir.kernel_eval.tasks.draws.equal_values import in_form_of
 from weir.kernel_eval.tasks.draws.integer_draws import Integers
 from weir.kernel_eval.tasks.input_draws import has_few_values, is_drawn_as_integers, slices, sums_to_one, unsliced
@@ -59,6 +59,16 @@ def changing(at: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Callabl
         return [_with_change(value, numbers, at, change) for value in inputs]
 
     return apply
+
+
+def with_others_for_constants(inputs: list[Any]) -> list[Any]:
+    """Inputs of usual size where they hold one value everywhere; others stay."""
+    for at, tensor in enumerate(each_tensor(inputs)):
+        if is_constant(tensor):
+            choices = replacements(tensor)
+            usual = next((change for name, change in choices if name == "shifted"), choices[-1][1])
+            inputs = changing(at, usual)(inputs)
+    return inputs
 
 
 def _with_change(value: Any, numbers: Iterator[int], at: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:

@@ -185,10 +185,10 @@ class Reference:
     def learn(self, model: Any) -> None:
         """Find out now what the draws of later questions depend on, which is known once for each task."""
         with contextlib.suppress(InvalidReference, UnsupportedReference):
-            self._watched(model)
+            self.watched(model)
         self._hardener.exact(model)
 
-    def _watched(self, model: Any) -> PointwiseWatch:
+    def watched(self, model: Any) -> PointwiseWatch:
         """What is known of the operators of Model; found out once, on inputs of the task's own."""
         if self._pointwise is None:
             watch = PointwiseWatch()
@@ -200,7 +200,7 @@ class Reference:
 
     def effects(self, model: Any) -> SideEffects:
         """What a call of Model changes; found out once. Raises as `question` does."""
-        self._watched(model)
+        self.watched(model)
         return self._effects
 
     def fresh(self, model: Any) -> Any:
@@ -217,11 +217,11 @@ class Reference:
 
     def works_by_value(self, model: Any) -> bool:
         """Whether all operators of Model work value by value; found out once."""
-        return self._watched(model).is_pointwise
+        return self.watched(model).is_pointwise
 
     def takes_any_size(self, model: Any) -> bool:
         """Whether a size can be changed to any other, of a task that works value by value or is one operator."""
-        if self._undivided_size is None or not (self.works_by_value(model) or self._watched(model).num_operators == 1):
+        if self._undivided_size is None or not (self.works_by_value(model) or self.watched(model).num_operators == 1):
             return False
         return needs_mask(self.inputs(0), self._get_inputs.__globals__[self._undivided_size])
 
@@ -233,11 +233,11 @@ class Reference:
 
     def needs_tiny(self, model: Any) -> bool:
         """Whether a mixed draw shows little of tiny values: it has few rows, or one answer is made of all of it."""
-        return self.has_few_rows(model) or (self._watched(model).num_last == 1 and not self.works_by_value(model))
+        return self.has_few_rows(model) or (self.watched(model).num_last == 1 and not self.works_by_value(model))
 
     def more_draws(self, model: Any) -> list[Draw]:
         """The draws of calls besides, in which rows, all values, or masks are of one kind."""
-        return more_draws(self._watched(model), self.inputs(0), self.integers(None))
+        return more_draws(self.watched(model), self.inputs(0), self.integers(None))
 
     def _within_borders(
         self, model: Any, inputs: list[Any], expected: Expected, seed: int, size: Size | None
@@ -276,9 +276,9 @@ class Reference:
     def _attempts(self, model: Any, variant: Variant) -> Iterator[Variant]:
         """The variant, then milder ones; without the plain one."""
         harder = self._harder if variant.draw is Draw.MIXED else ()
-        if harder and self._watched(model).is_pointwise:
+        if harder and self.watched(model).is_pointwise:
             harder = (*(d for d in harder if d in SPECIAL), Draw.EDGES, *(d for d in harder if d not in SPECIAL))
-        elif harder and self._watched(model).num_operators == 1:
+        elif harder and self.watched(model).num_operators == 1:
             harder = (*harder[:-1], Draw.POINTS, harder[-1])  # the last is a hard draw
         milder = () if variant.draw is Draw.DECLARED else tuple(draw for draw in MILDER if draw is not variant.draw)
         for size in self._sizes(variant):

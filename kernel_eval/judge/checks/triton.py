@@ -37,12 +37,11 @@ from weir.kernel_eval.judge.source import source_policy
 from weir.kernel_eval.judge.source.configurations import first_way, other_ways
 from weir.kernel_eval.judge.source.recompiling import recompiled
 from weir.kernel_eval.judge.state.questions import Question, Questions, Subject, draw
-from weir.kernel_eval.judge.state.wide_parameters import wide_subjects
+from weir.kernel_eval.judge.state.wide_parameters import wide_calls
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
-from weir.kernel_eval.tasks.answers import is_finite
 from weir.kernel_eval.tasks.device_mapping import moved
-from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
+from weir.kernel_eval.tasks.errors import InvalidReference
 from weir.kernel_eval.tasks.input_variants import Draw, Variant, plan
 from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
@@ -329,17 +328,12 @@ class _Attempt:
         """
         if "varied_parameters" in self._relaxed:
             return
-        secret, reference, recorded = self._job.secret, self._reference, self.records[0]
-        constant = self.details.get("varied_parameters", ())
-        for subject in wide_subjects(own, recorded.trace, constant, derive_seed(secret, "wide")):
-            with contextlib.suppress(InvalidReference, UnsupportedReference):
-                inputs = reference.inputs(derive_seed(secret, "inputs", "wide"))
-                expected = reference.expected(subject.model, inputs)
-                if is_finite(expected.outputs) and form_of(inputs) == self._own_form:
-                    self.details["wide_parameters"] = True
-                    trials.run(0, subject, Question(inputs, expected), counts=False)
-                    return
-            self.details["wide_parameters"] = False
+        constant, trace = self.details.get("varied_parameters", ()), self.records[0].trace
+        self.details["wide_parameters"] = False
+        for subject, question in wide_calls(self._reference, own, trace, constant, self._job.secret):
+            if form_of(question.inputs) == self._own_form:
+                self.details["wide_parameters"] = True
+                trials.run(0, subject, question, counts=False)
 
     def _learn(self, model: Any, inputs: list[Any]) -> None:
         """Find out once per task what the steps ahead ask of it, while a recorder works."""

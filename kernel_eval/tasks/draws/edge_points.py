@@ -44,6 +44,7 @@ _DIVIDE = frozenset({"div", "div_"})
 _BOUND = frozenset({"sqrt", "rsqrt", "log", "reciprocal", "clamp", "clamp_min", "maximum"})
 _NORMALIZE = frozenset({"native_batch_norm", "_native_batch_norm_legit"})
 _CHOOSE = frozenset({"max", "min", "argmax", "argmin", "topk", "sort", "argsort"})
+_GATES = {"sigmoid": 1, "sigmoid_": 1, "tanh": 1, "tanh_": 1, "mkldnn_rnn_layer": 1 << 10}  # by operator
 _QUOTIENTS = _DIVIDE | {"reciprocal", "rsqrt", "sqrt", "log", "log2", "sign", "sgn", "atan2", "addcdiv", "addcdiv_"}
 _AT_PLACES = frozenset(
     """index index_add index_add_ index_put index_put_ _index_put_impl_ index_reduce index_reduce_ index_select gather
@@ -70,6 +71,7 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.is_quotient = False  # an operator divides, or turns at zero
         self.takes_places = False  # an operator takes integers that say where something lies
         self.makes_places = False  # which follow from floats: the place of a largest value
+        self.num_gates = 0  # sigmoids and tangents: of some steps of a recurrence, if they are many
         self.num_last = 0  # elements of what the last operator gave, if that is one tensor
 
     def __torch_dispatch__(
@@ -96,6 +98,7 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in _EXTREMES and not first:
             self.has_extreme_of_all |= any(map(_is_one, made))
             self.num_joined = max(self.num_joined, args[0].numel() // max(1, made[0].numel()))
+        self.num_gates += _GATES.get(name, 0)
         self.is_quotient |= name in _QUOTIENTS
         divides = (name in _DIVIDE and second) or (name in _NORMALIZE and any(map(_is_one, made)))
         if divides or (name in _BOUND and first):

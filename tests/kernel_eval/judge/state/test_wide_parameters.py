@@ -7,7 +7,8 @@ import torch
 from weir.kernel_eval.ipc.messages import NamedPlace
 from weir.kernel_eval.ipc.trace import Place, Storage, Trace
 from weir.kernel_eval.judge.state.questions import Subject
-from weir.kernel_eval.judge.state.wide_parameters import wide_subjects
+from weir.kernel_eval.judge.state.wide_parameters import Kind, wide_calls, wide_subjects
+from weir.kernel_eval.tasks.reference import Reference
 
 
 class Model(torch.nn.Module):
@@ -59,3 +60,67 @@ def test_weights_keep_their_values_where_the_call_reads_what_may_be_made_of_them
     for subject in subjects({0, 1, 3}, torch.randn(64)):
         assert 0 <= float(subject.model.weight.min()) <= float(subject.model.weight.max()) <= 0.1
         assert float(subject.model.scale.abs().max()) > 2
+
+
+TASK = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Linear(16, 16)
+        self.u = torch.nn.Linear(16, 16, bias=False)
+
+    def forward(self, x, h):
+        for t in range(STEPS):
+            h = torch.tanh(self.w(x[:, t]) + self.u(h))
+        return ANSWER
+
+def get_inputs():
+    return [torch.randn(8, 32, 16), torch.zeros(8, 16)]
+"""
+
+
+def calls(steps: int, answer: str) -> dict[Kind, tuple[Subject, list[torch.Tensor], torch.Tensor]]:
+    """By kind, of a candidate that holds and reads all parameters of the task."""
+    reference = Reference(TASK.replace("STEPS", str(steps)).replace("ANSWER", answer), 30.0)
+    model = reference.build([], 1)
+    named = dict(model.named_parameters())
+    state = [tensor.detach().flatten().clone().view(torch.uint8) for tensor in named.values()]
+    places = tuple(
+        NamedPlace(name, Place(number, "float32", tuple(tensor.shape), tensor.stride(), 0))
+        for number, (name, tensor) in enumerate(named.items())
+    )
+    trace = Trace(tuple(Storage("state", number, piece.numel()) for number, piece in enumerate(state)), (), ())
+    own = Subject(model, state, named=places)
+    found = [(s, q.inputs, q.expected.outputs[0]) for s, q in wide_calls(reference, own, trace, (), b"secret")]
+    assert all(bool(inputs[1].any()) for _, inputs, _ in found)  # the first state, which is zeros in the task's draws
+    for subject, _, _ in found:
+        bias = subject.state[1].view(torch.float32)
+        assert torch.equal(bias, subject.model.w.bias)
+    kinds = [kind for kind in Kind if kind in _taken(steps, answer)]
+    return dict(zip(kinds, found, strict=True))
+
+
+def _taken(steps: int, answer: str) -> set[Kind]:
+    extremes = {Kind.BELOW, Kind.ABOVE} if "amax" in answer else set()
+    return {Kind.WIDE} | extremes | ({Kind.OPEN, Kind.HELD} if steps >= 8 else set())
+
+
+def test_what_is_added_to_products_is_far_below_zero_and_far_above_it_where_the_largest_is_asked_for() -> None:
+    found = calls(1, "self.w(h).amax(-1)")
+    assert float(found[Kind.BELOW][2].max()) < -1
+    assert float(found[Kind.ABOVE][2].min()) > 1
+    assert set(found) == {Kind.WIDE, Kind.BELOW, Kind.ABOVE}
+
+
+def test_gates_stay_open_and_a_state_keeps_its_sign_in_a_recurrence() -> None:
+    found = calls(32, "h")
+    bias = found[Kind.OPEN][0].model.w.bias.detach()
+    assert float(bias.max()) > 2
+    assert float(bias.min()) < -2
+    subject, (x, h), answer = found[Kind.HELD]
+    other = subject.model(x, -h).detach()
+    held = (answer > 0.5) & (other < -0.5) | (answer < -0.5) & (other > 0.5)
+    assert float(held.float().mean()) > 0.3
+    assert set(found) == {Kind.WIDE, Kind.OPEN, Kind.HELD}
