@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from weir.kernel_eval.tasks.draws.constant_inputs import is_constant, replacements
 from weir.kernel_eval.tasks.draws.equal_values import in_form_of
 from weir.kernel_eval.tasks.draws.integer_draws import Integers
+from weir.kernel_eval.tasks.draws.small_values import least_scale, made_small, scales
 from weir.kernel_eval.tasks.input_draws import has_few_values, is_drawn_as_integers, slices, sums_to_one, unsliced
 from weir.kernel_eval.tasks.rows import spare
 
@@ -93,3 +95,27 @@ def of_scale(scale: float) -> Callable[[torch.Tensor], torch.Tensor]:
         return unsliced(changed, value)
 
     return change
+
+
+def with_small_rows(inputs: list[Any], numbers: Sequence[float]) -> list[Any]:
+    """Inputs whose floats are small: each row of its own scale, the same in all tensors that have rows as the largest.
+
+    Other tensors, which may be added to each row, are as small as the smallest.
+    """
+    drawn = [tensor for tensor in each_tensor(inputs) if is_drawn(tensor) and not sums_to_one(tensor)]
+    largest = max((tensor for tensor in drawn if not _is_symmetric(tensor)), key=torch.numel, default=None)
+    rows = torch.Size() if largest is None else largest.shape[:-1]
+    of_rows = scales(numbers, rows.numel()).view(*rows, 1)
+
+    def small(value: torch.Tensor) -> torch.Tensor:
+        if not is_drawn(value) or sums_to_one(value):
+            return value
+        own = value.shape[:-1] == rows and not _is_symmetric(value)
+        made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+        return made.copy_(made_small(value, of_rows if own else least_scale(numbers)))
+
+    return tree_map_only(torch.Tensor, small, inputs)  # type: ignore[no-any-return]
+
+
+def _is_symmetric(value: torch.Tensor) -> bool:
+    return value.dim() > 1 and value.shape[-1] == value.shape[-2] and torch.equal(value, value.mT)

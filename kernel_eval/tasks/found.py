@@ -31,7 +31,7 @@ class Found(NamedTuple):
     integer · shifts: integers that say how far something is shifted, and the width of that · hides_products: its answer
     has fewer elements than a product of it · by_value: all of it works value by value · stable: a sort keeps the order
     of equal values · lone_nans: it takes the other value where one is NaN · weights: parameters of which inputs get
-    rows, where products are hidden.
+    rows, where products are hidden · added: small numbers that it adds, or takes as the least.
     """
 
     scales: tuple[float, ...] = ()
@@ -54,6 +54,7 @@ class Found(NamedTuple):
     stable: bool = False
     lone_nans: bool = False
     weights: tuple[torch.Tensor, ...] = ()
+    added: tuple[float, ...] = ()
 
 
 _SCALES = (1e5, 1e7, 1e9, 1e12, 1e18)

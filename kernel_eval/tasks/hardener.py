@@ -64,7 +64,7 @@ class Hardener:
         takes_any = any(is_integer(output) for output in expected.outputs) and num_floating(inputs) > 0
         found = known._replace(ties=known.ties or (takes_any and known.chooses), whole=takes_any)
         weights = _weights(model) if found.hides_products else ()
-        found = found._replace(by_value=by_value, weights=weights)
+        found = found._replace(by_value=by_value, weights=weights, added=self._reference.added(model))
         for number, choices in enumerate(steps(inputs, draw, found) if mixed else steps_across(inputs, draw, found)):
             for step in choices:
                 made = self._taken(model, inputs, expected, step, seed + number, beside=(draw, mixed))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
+from torch.utils._pytree import tree_leaves
 
 from weir.kernel_eval.tasks.changing import Change, changing, each_tensor, is_drawn, masks_among, of_scale
 from weir.kernel_eval.tasks.draws.constant_inputs import is_constant, of_one_value, replacements
@@ -27,6 +27,7 @@ from weir.kernel_eval.tasks.draws.equal_values import (
     with_values_of,
 )
 from weir.kernel_eval.tasks.draws.integer_draws import (
+    Integers,
     above_zero,
     asked_for,
     even,
@@ -35,12 +36,14 @@ from weir.kernel_eval.tasks.draws.integer_draws import (
     other_single,
     outside,
     reordered,
+    rows_of_asked,
     shift_counts,
     widened,
     without_zeros,
 )
 from weir.kernel_eval.tasks.draws.one_sided import one_sided
-from weir.kernel_eval.tasks.draws.places import holding, some
+from weir.kernel_eval.tasks.draws.places import holding
+from weir.kernel_eval.tasks.draws.python_numbers import other_but_zeros, other_numbers, other_whole
 from weir.kernel_eval.tasks.draws.regions import (
     keeping_regions,
     with_far_rows,
@@ -64,6 +67,7 @@ from weir.kernel_eval.tasks.input_draws import (
 )
 from weir.kernel_eval.tasks.input_variants import OF_MASKS, OF_ONE_KIND, Draw
 from weir.kernel_eval.tasks.rows import (
+    with_ends,
     with_one_sign,
     with_tiny_columns,
     with_tiny_rows,
@@ -77,7 +81,6 @@ _OF_ALL = frozenset({Draw.EDGES, Draw.POINTS, Draw.BEYOND, Draw.SPECIAL, Draw.NA
 _TWICE, _FAR_LARGER = 2.0, 8.0  # times the largest value of an answer, beside which others are seen still
 _FARTHER = 150.0  # beyond other values: an exponential overflows
 _MOST_COMPARED = 4  # inputs, each with each other
-_ABOVE_ZERO = 0.05  # or more, and less than a half more, where a number is zero
 _FAR_VALUE, _LESS, _LEAST = 1e5, 0.75, 1e-30  # beyond usual draws; so many times a value; a number that is not zero
 _WIDE = 1e30  # what half precision does not hold
 _SIGNS = ((-1, 1), (1,), (-1,))  # of regions of one sign; a task may refuse one of them
@@ -104,6 +107,9 @@ def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[
     A column of zeros is in each row, so that none of a mixed draw's could have only values below zero. Of few rows a
     mixed draw has too few for each kind of mask to have one.
     """
+    if drawn is Draw.STRUCTURED:
+        yield from _of_structure(inputs, found)
+        return
     if drawn in OF_MASKS:  # alone, since what hides all of a call hides whatever else is in it
         yield from _of_whole_masks(inputs, drawn, found)
         return
@@ -123,7 +129,8 @@ def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[
         if found.ties:
             continue
         if _has_few_rows(tensor):  # of which a mixed draw has one
-            yield [Step(("tiny", at), changing(at, with_tiny_rows), sensitive=found.whole, most=_TWICE)]
+            tiny = functools.partial(with_tiny_rows, added=found.added)
+            yield [Step(("tiny", at), changing(at, tiny), sensitive=found.whole, most=_TWICE)]
         for dimension in range(tensor.dim() - 1):
             zeros = functools.partial(with_zero_columns, dimension=dimension)
             yield [Step((f"zeros {dimension}", at), changing(at, zeros), sensitive=found.whole)]
@@ -131,7 +138,7 @@ def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[
             signs = functools.partial(with_one_sign, dimension=dimension)
             yield [Step((f"signs {dimension}", at), changing(at, signs), sensitive=found.whole)]
         for dimension in range(tensor.dim() - 1):
-            tiny = functools.partial(with_tiny_columns, dimension=dimension)
+            tiny = functools.partial(with_tiny_columns, dimension=dimension, added=found.added)
             yield [Step((f"tiny {dimension}", at), changing(at, tiny), sensitive=found.whole, most=_TWICE)]
 
 
@@ -141,11 +148,25 @@ def steps(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
         _of_constants(inputs, found),
         _of_floats(inputs, drawn, found),
         _of_few_values(inputs),
-        _of_integers(inputs, found),
+        _of_order(inputs, found),
+        _of_wider(inputs, found),
+        _of_whole_rows(inputs, found),
+        _of_guarded(inputs, found),
         _of_pairs(inputs, found),
         _of_several(inputs, found),
     ):
         yield [step._replace(sensitive=step.sensitive or (found.whole and not step.exact)) for step in choices]
+
+
+def _of_structure(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
+    """The steps for the task's own floats: what holds one value, masks and integers are others, of usual size.
+
+    Beside the values of a mixed draw, which may be large, a row that a mask hides seldom counts, nor does a bias.
+    """
+    yield from _of_constants(inputs, found)
+    yield from _of_few_values(inputs)
+    yield from _of_order(inputs, found)
+    yield from _of_whole_rows(inputs, found)
 
 
 def _of_constants(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
@@ -153,11 +174,11 @@ def _of_constants(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
         if is_constant(tensor):
             yield [Step((f"constant {name}", at), changing(at, change)) for name, change in replacements(tensor)]
     if any(isinstance(value, float) for value in tree_leaves(inputs)):
-        yield [Step(("numbers", 0), _other_numbers), Step(("numbers but zeros", 0), _other_but_zeros)]
+        yield [Step(("numbers", 0), other_numbers), Step(("numbers but zeros", 0), other_but_zeros)]
     most_dimensions = 0 if found.by_value else max((tensor.dim() for tensor in each_tensor(inputs)), default=0)
     for at, value in enumerate(tree_leaves(inputs)):
         if type(value) is int and value > most_dimensions:  # a smaller one may name a dimension
-            yield [Step((f"whole {more:+}", at), functools.partial(_other_whole, at, more)) for more in (1, -1)]
+            yield [Step((f"whole {more:+}", at), functools.partial(other_whole, at, more)) for more in (1, -1)]
 
 
 def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
@@ -176,10 +197,11 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
             continue
         if drawn is not Draw.EDGES:  # which has zeros and ones
             yield [Step(("zeros", at), changing(at, with_zero_rows))]
-            yield [Step(("tiny", at), changing(at, with_tiny_rows), most=_TWICE)]
+            tiny = functools.partial(with_tiny_rows, added=found.added)
+            yield [Step(("tiny", at), changing(at, tiny), most=_TWICE)]
             yield [Step(("signs", at), changing(at, functools.partial(with_one_sign, dimension=-1)))]
         if drawn is not Draw.EDGES or sums_to_one(tensors[at]):
-            yield [Step(("ends", at), changing(at, _with_ends))]
+            yield [Step(("ends", at), changing(at, with_ends))]
         yield from _of_regions(tensors[at], at, found.by_value)
         if not found.by_value:
             yield from _of_extremes(inputs, at, found, across=False)
@@ -243,15 +265,18 @@ def _beside_order(change: Change, across: bool, value: torch.Tensor) -> torch.Te
     return with_rows_in_order(change(columns), (-1,))
 
 
-def _of_integers(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
-    tensors = list(each_tensor(inputs))
-    integers = [at for at, tensor in enumerate(tensors) if is_drawn_as_integers(tensor)]
-    for at, seen in zip(integers, found.integers, strict=False):
+def _of_order(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
+    """Integers in another order than the task's own draws all have."""
+    for at, seen in _integers_of(inputs, found):
         change_order = functools.partial(reordered, seen=seen, only_computes=found.only_computes)
         yield [Step(("another order", at), changing(at, change_order))]
         if found.adds and seen.distinct and not seen.sorted:  # places of a permutation, at which a sum is a copy
             yield [Step(("places", at), changing(at, with_repeats))]
-    for number, (at, seen) in enumerate(zip(integers, found.integers if found.only_computes else (), strict=False)):
+
+
+def _of_wider(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
+    """Integers beyond the range of the task's own draws, where it only computes with them."""
+    for number, (at, seen) in enumerate(_integers_of(inputs, found) if found.only_computes else ()):
         if number in found.shifts:
             counts = functools.partial(shift_counts, seen=seen, width=found.shifts[number])
             yield [Step(("shifts", at), changing(at, counts))]
@@ -267,29 +292,47 @@ def _of_integers(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
             ("above zero", lambda value, change=change: above_zero(change(value))),  # type: ignore[misc]
         ]
         yield [Step((name, at), changing(at, change)) for name, change in kinds]
-    for at, seen in zip(integers, found.integers, strict=False):
+
+
+def _of_whole_rows(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
+    """Rows of integers that hold one value, or but at one place; single ones; values that occur nowhere."""
+    tensors = list(each_tensor(inputs))
+    for at, seen in _integers_of(inputs, found):
         rows = [functools.partial(even, seen=seen, ends=ends) for ends in _ENDS]
         yield [Step((f"even {ends}", at), changing(at, change)) for ends, change in zip(_ENDS, rows, strict=True)]
         for end in (0, -1):
             yield [Step((f"lone {end}", at), changing(at, functools.partial(lone, seen=seen, end=end)))]
+        for number in found.asked:
+            asked = functools.partial(rows_of_asked, seen=seen, number=number)
+            yield [Step((f"rows of {number}", at), changing(at, asked))]
         if tensors[at].numel() == 1:
             yield [Step((f"single {name}", at), changing(at, change)) for name, change in other_single(tensors[at])]
         if not found.only_computes:
             yield [Step(("left out", at), changing(at, functools.partial(left_out, seen=seen)))]
-    for number, (at, seen) in enumerate(zip(integers, () if found.only_computes else found.integers, strict=False)):
+
+
+def _of_guarded(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
+    """Integers that the task asks for."""
+    tensors = list(each_tensor(inputs))
+    for number, (at, seen) in enumerate(() if found.only_computes else _integers_of(inputs, found)):
         guarded = outside(seen, found.bounds.get(number, ()))
         for beyond in guarded:
             yield [Step((f"guarded {beyond}", at), changing(at, functools.partial(asked_for, numbers=(beyond,))))]
-    for at in integers if found.asked else ():
+    for at, _ in _integers_of(inputs, found) if found.asked else ():
         if tensors[at].dtype is not torch.bool:
             yield [Step(("asked", at), changing(at, functools.partial(asked_for, numbers=found.asked)))]
+
+
+def _integers_of(inputs: list[Any], found: Found) -> list[tuple[int, Integers]]:
+    """Tensors of integers, by their number among all, and what is known of them."""
+    integers = [at for at, tensor in enumerate(each_tensor(inputs)) if is_drawn_as_integers(tensor)]
+    return list(zip(integers, found.integers, strict=False))
 
 
 def _of_few_masks(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     """Masks of few rows: in each call another row has one element alone that is not as the others."""
     tensors = list(each_tensor(inputs))
-    integers = [at for at, tensor in enumerate(tensors) if is_drawn_as_integers(tensor)]
-    for at, seen in zip(integers, found.integers, strict=False):
+    for at, seen in _integers_of(inputs, found):
         for end in (0, -1) if _has_few_rows(tensors[at]) else ():
             yield [Step((f"lone {end}", at), changing(at, functools.partial(lone, seen=seen, end=end)))]
 
@@ -305,8 +348,7 @@ def _of_crowds(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     tensors = list(each_tensor(inputs))
     for at in _floating(inputs) if found.chooses else ():
         yield [Step(("like rows", at), changing(at, with_like_rows), sensitive=True)]
-    integers = [at for at, tensor in enumerate(tensors) if is_drawn_as_integers(tensor)]
-    for at, seen in zip(integers, () if found.only_computes else found.integers, strict=False):
+    for at, seen in () if found.only_computes else _integers_of(inputs, found):
         if tensors[at].dtype is not torch.bool:
             yield [Step(("one place", at), changing(at, functools.partial(at_one_place, seen=seen)))]
 
@@ -382,26 +424,6 @@ def _redrawn(draw: Draw) -> Callable[[torch.Tensor], torch.Tensor]:
     return change
 
 
-def _with_ends(value: torch.Tensor) -> torch.Tensor:
-    """The ends of a closed range, 0 to 1 or -1 to 1, and probabilities of zero."""
-    if sums_to_one(value):
-        kept = value.masked_fill(_but_the_largest(value, some(value, _SHARE // 2)), 0.0)
-        return kept / kept.sum(-1, keepdim=True)
-    least, most = (float(end) for end in torch.aminmax(value))
-    if not -1 <= least <= most <= 1:
-        return value
-    return holding(value, (0.0 if least >= 0 else -1.0, 1.0), _SHARE // 2)
-
-
-def _but_the_largest(value: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-    """Places of rows without the largest value of each; the value beside it is chosen in one row."""
-    largest = value.argmax(-1, keepdim=True)
-    row = int(torch.randint(largest.numel(), ()))
-    beside = (largest.view(-1)[row] + 1) % value.shape[-1]
-    chosen.view(-1, value.shape[-1])[row, beside] = True
-    return chosen.scatter_(-1, largest, value=False)
-
-
 def _with_values(values: tuple[float, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
     def change(value: torch.Tensor) -> torch.Tensor:
         narrow = torch.finfo(value.dtype).bits < 32  # kernels compare in float32 what torch compares in half precision
@@ -415,24 +437,3 @@ def _beside(values: tuple[float, ...]) -> tuple[float, ...]:
     """What is beside those values that a draw has nothing near: far ones, and zero."""
     far = [value * factor for value in values if abs(value) > _FAR_VALUE for factor in (_LESS, 1 / _LESS)]
     return (*far, *((-_LEAST, _LEAST) if 0.0 in values else ()))
-
-
-def _other_numbers(inputs: list[Any]) -> list[Any]:
-    """Other floats in place of Python's; what is between 0 and 1 stays there, and zero comes there."""
-    zero = _ABOVE_ZERO + float(torch.rand(())) / 2
-    return tree_map_only(float, lambda value: _other_number(value) or zero, inputs)  # type: ignore[no-any-return]
-
-
-def _other_but_zeros(inputs: list[Any]) -> list[Any]:
-    return tree_map_only(float, _other_number, inputs)  # type: ignore[no-any-return]
-
-
-def _other_whole(at: int, more: int, inputs: list[Any]) -> list[Any]:
-    leaves, form = tree_flatten(inputs)
-    leaves[at] += more
-    return tree_unflatten(leaves, form)  # type: ignore[no-any-return]
-
-
-def _other_number(value: float) -> float:
-    factor = 0.5 + float(torch.rand(()))
-    return value**factor if 0 < value < 1 else value * factor

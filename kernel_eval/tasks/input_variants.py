@@ -33,6 +33,7 @@ class Draw(StrEnum):
     BELOW = "below"  # all values below zero: the largest of all is below it, too
     ABOVE = "above"  # all values above zero
     VANISHING = "vanishing"  # all values nearly zero: what is added to a divisor made of all of them counts
+    STRUCTURED = "structured"  # the task's own floats, with other masks, integers, and values that are all one
     HIDDEN = "hidden"  # the task's own draw with masks that hold the lesser of two values everywhere,
     SHOWN = "shown"  # or the larger
     FADED = "faded"  # the task's own draw, all inputs nearly zero together, or zero
@@ -77,7 +78,13 @@ PLAIN = Variant()
 HARDEST = Variant(Draw.MIXED)
 OF_ONE_KIND = frozenset({Draw.SIGNED, Draw.BELOW, Draw.ABOVE, Draw.VANISHING})  # rows, or all values
 OF_MASKS = (Draw.HIDDEN, Draw.SHOWN)
-OF_OWN = (Draw.DECLARED, Draw.FADED, Draw.CROWDED, *OF_MASKS)  # floats are as the task draws them, then changed
+OF_OWN = (
+    Draw.DECLARED,
+    Draw.STRUCTURED,
+    Draw.FADED,
+    Draw.CROWDED,
+    *OF_MASKS,
+)  # floats are as the task draws them, then changed
 # What is tried if the reference has no finite answer to a draw, for example a logarithm of negative numbers.
 MILDER = (Draw.MILD, Draw.NORMAL, Draw.BOUNDED, Draw.POSITIVE, Draw.UNIT, Draw.NEGATED, Draw.SCALED)
 # What is tried before a mixed draw, where the task names functions of special values, such as isnan.

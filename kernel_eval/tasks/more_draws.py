@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from weir.kernel_eval.tasks.changing import each_tensor, is_drawn, masks_among
+from weir.kernel_eval.tasks.draws.constant_inputs import is_constant
 from weir.kernel_eval.tasks.draws.edge_points import PointwiseWatch
 from weir.kernel_eval.tasks.draws.integer_draws import Integers
 from weir.kernel_eval.tasks.draws.together import are_alike
+from weir.kernel_eval.tasks.input_draws import has_few_values
 from weir.kernel_eval.tasks.input_variants import OF_MASKS, Draw
 from weir.kernel_eval.tasks.rows import num_rows, row_size
 
@@ -25,9 +29,14 @@ def more_draws(watch: PointwiseWatch, inputs: list[Any], integers: Sequence[Inte
     kinds |= dict.fromkeys((Draw.BELOW, Draw.ABOVE), joins_rows)
     kinds[Draw.CROWDED] = watch.takes_places and (watch.makes_places or any(map(_are_places, integers)))
     kinds |= dict.fromkeys(OF_MASKS, any(masks_among(inputs, integers)))
+    kinds[Draw.STRUCTURED] = bool(integers) or any(map(_has_structure, each_tensor(inputs)))
     return [draw for draw, is_needed in kinds.items() if is_needed]
 
 
 def _are_places(seen: Integers) -> bool:
     """Whether integers may say where something lies: they have several values, and not the same in each draw."""
     return len(seen.values) > 2 and not bool(seen.fixed.all())
+
+
+def _has_structure(value: torch.Tensor) -> bool:
+    return is_constant(value) or (value.is_floating_point() and has_few_values(value))

@@ -27,7 +27,7 @@ from weir.kernel_eval.tasks.answers import (
 from weir.kernel_eval.tasks.decisions import Decisions, Outcome
 from weir.kernel_eval.tasks.device_mapping import CpuForCuda, is_accepted_by_a_cpu, moved, take_values
 from weir.kernel_eval.tasks.draws.edge_points import PointwiseWatch
-from weir.kernel_eval.tasks.draws.integer_draws import MANY_DRAWS, NUM_DRAWS, SMALL, Integers, observed
+from weir.kernel_eval.tasks.draws.integer_draws import Integers, num_draws, observed
 from weir.kernel_eval.tasks.effects.side_effects import Advancing, SideEffects, changed_inputs, side_effects, tensors_of
 from weir.kernel_eval.tasks.errors import InvalidReference, OutOfMemory, UnsupportedReference, described
 from weir.kernel_eval.tasks.hardener import ROUNDINGS, Hardener
@@ -80,7 +80,6 @@ class Reference:
         self._gives_specials: bool | None = None
         self._pointwise: PointwiseWatch | None = None
         self._effects = SideEffects()
-        self._num_rows: float | None = None
         self._known_integers: dict[Size | None, list[Integers]] = {}
         self._fixed: frozenset[str] | None = None
         self._hardener = Hardener(self, source)
@@ -227,9 +226,11 @@ class Reference:
 
     def has_few_rows(self, model: Any) -> bool:
         """Whether the largest input has few rows, and the task does not work value by value."""
-        if self._num_rows is None:
-            self._num_rows = num_rows(self.inputs(0))
-        return self._num_rows < _FEW_ROWS and not self.works_by_value(model)
+        return not self.works_by_value(model) and num_rows(self.inputs(0)) < _FEW_ROWS
+
+    def added(self, model: Any) -> tuple[float, ...]:
+        """Small numbers that Model adds, or takes as the least, which count beside small values."""
+        return tuple(sorted(self.watched(model).added))
 
     def needs_tiny(self, model: Any) -> bool:
         """Whether a mixed draw shows little of tiny values: it has few rows, or one answer is made of all of it."""
@@ -307,8 +308,7 @@ class Reference:
             draws: list[list[torch.Tensor]] = []
             with contextlib.suppress(InvalidReference, UnsupportedReference):
                 draws.append(integers_among(self._sized_inputs(0, size)))
-                is_small = sum(tensor.numel() for tensor in draws[0]) <= SMALL
-                more = range(1, MANY_DRAWS if is_small and draws[0] else NUM_DRAWS)
+                more = range(1, num_draws(self._sized_inputs(0, size)))
                 draws += [integers_among(self._sized_inputs(number, size)) for number in more]
             forms = {tuple((t.shape, t.dtype) for t in tensors) for tensors in draws}
             of_one_form = len(forms) == 1

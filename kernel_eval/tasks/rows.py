@@ -6,20 +6,24 @@ Replaced ones are zeros, tiny, or of one sign; draws use torch's generator.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
 from weir.kernel_eval.tasks.answers import num_floating
-from weir.kernel_eval.tasks.draws.places import extremes
+from weir.kernel_eval.tasks.draws.places import extremes, holding, some
+from weir.kernel_eval.tasks.draws.small_values import scales
 from weir.kernel_eval.tasks.input_draws import sums_to_one
 
 MANY = 1 << 22  # elements; fewer are looked at whole
 _FEW = 1 << 20  # elements of a part
+_ENDS_SHARE = 8  # one of so many elements is an end
 _REPLACED_SHARE = 16  # one of so many rows is replaced
 _USUAL = 1e3  # a row so many times smaller than others is there because it is small
 _TINY_DIGITS = 3.0, 14.0  # after the point, before the first that is none: of the scale of tiny rows
+_ANY_SHARE = 4  # one of so many tiny rows is of any such scale, where it is known what counts
 _LEAST_ROWS = 4  # of a tensor whose rows are replaced
 _FLAT_BLOCK = 256  # elements; blocks that are smaller have a mask
 
@@ -86,20 +90,23 @@ def with_zero_rows(value: torch.Tensor) -> torch.Tensor:
     return changed
 
 
-def with_tiny_rows(value: torch.Tensor) -> torch.Tensor:
-    """Some rows along the last dimension are so small that what is added to their size, or is its least, counts."""
+def with_tiny_rows(value: torch.Tensor, added: Sequence[float] = ()) -> torch.Tensor:
+    """Some rows along the last dimension are so small that what is added to their size, or is its least, counts.
+
+    `added`: what a task adds, or takes as the least; without any, it may be of any size.
+    """
     if value.dim() < 2 or not 1 < value.shape[-1] <= value.numel() // _LEAST_ROWS or sums_to_one(value):
         return value
     changed = value.clone(memory_format=torch.contiguous_format)
     rows = changed.view(-1, value.shape[-1])
     chosen = spare(rows, len(rows))
     chosen = chosen[rows[chosen].any(-1)][: max(1, len(rows) // _REPLACED_SHARE)]  # rows of zeros stay
-    scale = _tiny_scale(len(chosen))
+    scale = _tiny_scales(len(chosen), added)
     rows[chosen] = torch.randn(rows[chosen].shape, dtype=value.dtype, device=value.device) * scale.to(rows)
     return changed
 
 
-def with_tiny_columns(value: torch.Tensor, dimension: int) -> torch.Tensor:
+def with_tiny_columns(value: torch.Tensor, dimension: int, added: Sequence[float] = ()) -> torch.Tensor:
     """What `with_tiny_rows` does, for some fibres along a dimension; of more than two, for all at one index of it."""
     size, others = value.shape[dimension], value.numel() // max(1, value.shape[dimension])
     if value.dim() > 2 and size > 1 and not sums_to_one(value):
@@ -107,16 +114,21 @@ def with_tiny_columns(value: torch.Tensor, dimension: int) -> torch.Tensor:
         pieces = changed.movedim(dimension, 0)
         chosen = spare(pieces.reshape(size, -1), size)
         chosen = chosen[pieces[chosen].reshape(len(chosen), -1).any(-1)][:1]  # what is zero stays
-        drawn = torch.randn_like(pieces[chosen]) * _tiny_scale(1).to(value)
+        drawn = torch.randn_like(pieces[chosen]) * _tiny_scales(1, added).to(value)
         pieces[chosen] = drawn.masked_fill(pieces[chosen] == 0, 0.0)
         return changed
     if value.dim() == 2 and size > 1 and others >= 2 * _LEAST_ROWS:
-        return with_tiny_rows(value.mT).mT
+        return with_tiny_rows(value.mT, added).mT
     return value
 
 
-def _tiny_scale(count: int) -> torch.Tensor:
-    return 10.0 ** -(_TINY_DIGITS[0] + (_TINY_DIGITS[1] - _TINY_DIGITS[0]) * torch.rand(count, 1))
+def _tiny_scales(count: int, added: Sequence[float]) -> torch.Tensor:
+    """Shape (count, 1). Every fourth, and all where nothing is known to be added, is of any size."""
+    of_any = 10.0 ** -(_TINY_DIGITS[0] + (_TINY_DIGITS[1] - _TINY_DIGITS[0]) * torch.rand(count, 1))
+    if not added:
+        return of_any
+    is_any = torch.arange(count) % _ANY_SHARE == _ANY_SHARE - 1
+    return torch.where(is_any[:, None], of_any, scales(added, count)[:, None])
 
 
 def with_one_sign(value: torch.Tensor, dimension: int) -> torch.Tensor:
@@ -161,3 +173,23 @@ def spare(rows: torch.Tensor, count: int) -> torch.Tensor:
     order = torch.randperm(len(rows))
     others = order[~torch.isin(order, extremes(rows) // width)]
     return (others if len(others) else order)[:count].to(rows.device)
+
+
+def with_ends(value: torch.Tensor) -> torch.Tensor:
+    """The ends of a closed range, 0 to 1 or -1 to 1, and probabilities of zero."""
+    if sums_to_one(value):
+        kept = value.masked_fill(_but_the_largest(value, some(value, _ENDS_SHARE)), 0.0)
+        return kept / kept.sum(-1, keepdim=True)
+    least, most = (float(end) for end in torch.aminmax(value))
+    if not -1 <= least <= most <= 1:
+        return value
+    return holding(value, (0.0 if least >= 0 else -1.0, 1.0), _ENDS_SHARE)
+
+
+def _but_the_largest(value: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    """Places of rows without the largest value of each; the value beside it is chosen in one row."""
+    largest = value.argmax(-1, keepdim=True)
+    row = int(torch.randint(largest.numel(), ()))
+    beside = (largest.view(-1)[row] + 1) % value.shape[-1]
+    chosen.view(-1, value.shape[-1])[row, beside] = True
+    return chosen.scatter_(-1, largest, value=False)

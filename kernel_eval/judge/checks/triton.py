@@ -36,8 +36,8 @@ from weir.kernel_eval.judge.checks.varied_parameters import VariedParameters
 from weir.kernel_eval.judge.source import source_policy
 from weir.kernel_eval.judge.source.configurations import first_way, other_ways
 from weir.kernel_eval.judge.source.recompiling import recompiled
+from weir.kernel_eval.judge.state.further_calls import further_calls
 from weir.kernel_eval.judge.state.questions import Question, Questions, Subject, draw
-from weir.kernel_eval.judge.state.wide_parameters import wide_calls
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.tasks.device_mapping import moved
@@ -255,7 +255,7 @@ class _Attempt:
             draws[drawn.draw.value] = draws.get(drawn.draw.value, 0) + 1
         if self._device is None:
             self._try_ways(trials)
-            self._try_wide_parameters(trials, subjects[-1])
+            self._try_further(trials, subjects[-1])
             trials.begin_end()
         if self._reference.draws_on_host:
             self.details["drawn_on_host"] = True
@@ -321,18 +321,15 @@ class _Attempt:
         if known > 1 or failed:
             self.details["configurations"] = {"known": known, "played": 1 + num_played, "failed": failed}
 
-    def _try_wide_parameters(self, trials: PlayedTrials, own: Subject) -> None:
-        """Play the first call with parameters far from those of a constructor, if the task takes any such.
-
-        Raises `FaultDetected`.
-        """
-        if "varied_parameters" in self._relaxed:
-            return
-        constant, trace = self.details.get("varied_parameters", ()), self.records[0].trace
-        self.details["wide_parameters"] = False
-        for subject, question in wide_calls(self._reference, own, trace, constant, self._job.secret):
+    def _try_further(self, trials: PlayedTrials, own: Subject) -> None:
+        """Play the first call with values that neither constructors nor draws have. Raises `FaultDetected`."""
+        constant, trace, relaxed = self.details.get("varied_parameters", ()), self.records[0].trace, self._relaxed
+        if "varied_parameters" not in relaxed:
+            self.details["wide_parameters"] = False
+        calls = further_calls(self._reference, own, trace, constant, self._job.secret, relaxed)
+        for name, subject, question in calls:
             if form_of(question.inputs) == self._own_form:
-                self.details["wide_parameters"] = True
+                self.details[name] = True
                 trials.run(0, subject, question, counts=False)
 
     def _learn(self, model: Any, inputs: list[Any]) -> None:

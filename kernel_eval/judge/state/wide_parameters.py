@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 import torch
 
 from weir.kernel_eval.ipc.trace import Trace
-from weir.kernel_eval.judge.state.counterparts import counterparts, loadable, view_of
+from weir.kernel_eval.judge.state.counterparts import Counterpart, counterparts, loadable, view_of
 from weir.kernel_eval.judge.state.questions import Question, Subject
 from weir.kernel_eval.tasks.answers import is_finite
 from weir.kernel_eval.tasks.changing import with_others_for_constants
@@ -88,24 +88,14 @@ def wide_subjects(
 
     `subject`: as it was constructed. `trace`: of a call. `constant`: what starts the same for every seed.
     """
-    model, state = subject.model, subject.state
-    if not isinstance(model, torch.nn.Module) or sum(piece.numel() for piece in state) > _MOST_BYTES:
-        return
-    own = {name: tensor for name, tensor in loadable(model) if tensor.is_floating_point()}
-    held = counterparts(model, own.keys(), state, subject.named)
-    read = {storage.index for storage in trace.storages if storage.kind == "state"}
-    alone = read <= {found.place.storage for found in held.values()}  # else it may read what was made of weights
-    names = [
-        name
-        for name, found in held.items()
-        if found.place.storage in read and (found.is_named if name in constant else alone)
-    ]
+    own, held = changeable(subject, trace, constant)
+    names = list(own)
     square = [name for name in names if own[name].dim() == 2 and own[name].shape[0] == own[name].shape[1]][-1:]
     if kind is Kind.HELD:
         names = names if square else []
     elif kind is not Kind.WIDE:
         names = [name for name in names if _is_added(own[name])]
-    buffers = {name for name, _ in model.named_buffers()}
+    buffers = {name for name, _ in subject.model.named_buffers()} if own else set()
     for positive in ((), buffers, set(names))[: 3 if kind is Kind.WIDE else 1] if names else ():
         generator = torch.Generator().manual_seed(seed)
         values: dict[str, torch.Tensor] = {}
@@ -116,14 +106,42 @@ def wide_subjects(
                 values[name] = _holding(own[name], is_state=name in square)
             else:
                 values[name] = _far(own[name], generator, kind)
-        changed, pieces = copy.deepcopy(model), _copies(state, [held[name].place.storage for name in names])
-        for name, tensor in loadable(changed):
-            if name in values:
-                tensor.data.copy_(values[name])
-                view = view_of(pieces, held[name].place)
-                assert view is not None
-                view.copy_(values[name].view(view.shape))
-        yield Subject(changed, pieces, named=subject.named)
+        yield with_values(subject, held, values)
+
+
+def changeable(
+    subject: Subject, trace: Trace, constant: Collection[str]
+) -> tuple[dict[str, torch.Tensor], dict[str, Counterpart]]:
+    """What may get other values, by name: the model's tensors, and where the candidate's state holds the same.
+
+    Arguments as in `wide_subjects`.
+    """
+    model, state = subject.model, subject.state
+    if not isinstance(model, torch.nn.Module) or sum(piece.numel() for piece in state) > _MOST_BYTES:
+        return {}, {}
+    own = {name: tensor for name, tensor in loadable(model) if tensor.is_floating_point()}
+    held = counterparts(model, own.keys(), state, subject.named)
+    read = {storage.index for storage in trace.storages if storage.kind == "state"}
+    alone = read <= {found.place.storage for found in held.values()}  # else it may read what was made of weights
+    names = [
+        name
+        for name, found in held.items()
+        if found.place.storage in read and (found.is_named if name in constant else alone)
+    ]
+    return {name: own[name] for name in names}, held
+
+
+def with_values(subject: Subject, held: Mapping[str, Counterpart], values: Mapping[str, torch.Tensor]) -> Subject:
+    """A copy of the model and of the candidate's state in which tensors, by name, have other values."""
+    changed = copy.deepcopy(subject.model)
+    pieces = _copies(subject.state, [held[name].place.storage for name in values])
+    for name, tensor in loadable(changed):
+        if name in values:
+            tensor.data.copy_(values[name])
+            view = view_of(pieces, held[name].place)
+            assert view is not None
+            view.copy_(tensor.data.view(view.shape))
+    return Subject(changed, pieces, named=subject.named)
 
 
 def _drawn(own: torch.Tensor, generator: torch.Generator, *, positive: bool) -> torch.Tensor:

@@ -7,6 +7,8 @@ task accepts is taken. Draws use torch's generator.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 
 import torch
@@ -17,6 +19,7 @@ from weir.kernel_eval.tasks.draws.places import distinct
 _SHARE = 8  # one of so many elements of a mask is another
 _SHIFT_SCALE = 0.5  # of what replaces zeros
 _FAR = 1000.0
+_HALF = 0.5  # of as many: what there has to be enough of (frames for all labels)
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 
@@ -36,7 +39,7 @@ def replacements(value: torch.Tensor) -> list[tuple[str, Change]]:
     if value.dtype is torch.bool:
         return [("flipped", _flipped)]
     if not value.is_floating_point():
-        return [("fewer", _fewer)]
+        return [("fewer", _fewer), ("a little fewer", functools.partial(_fewer, least=_HALF))]
     if float(value.reshape(-1)[0]) == 0:
         return [("far", _far), ("shifted", _shifted), ("above zero", lambda zeros: _shifted(zeros).abs())]
     scaled = ("scaled", _scaled)
@@ -70,11 +73,12 @@ def _flipped(value: torch.Tensor) -> torch.Tensor:
     return value ^ _few(value)
 
 
-def _fewer(value: torch.Tensor) -> torch.Tensor:
-    """From one to as many; as many somewhere, and fewer somewhere."""
+def _fewer(value: torch.Tensor, least: float = 0.0) -> torch.Tensor:
+    """From one, or a part of as many, to as many; as many somewhere, and fewer somewhere."""
     most = int(value.reshape(-1)[0])
-    fewer = torch.randint(1, most + 1, value.shape, device=value.device)
-    fewer.view(-1)[_two_of(fewer)] = torch.tensor([most, int(torch.randint(1, most, ()))], device=value.device)
+    least_of = min(max(1, math.ceil(least * most)), most - 1)
+    fewer = torch.randint(least_of, most + 1, value.shape, device=value.device)
+    fewer.view(-1)[_two_of(fewer)] = torch.tensor([most, int(torch.randint(least_of, most, ()))], device=value.device)
     return fewer
 
 

@@ -51,6 +51,14 @@ _AT_PLACES = frozenset(
     scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ bincount nonzero cumsum eq
     """.split()  # noqa: SIM905  # read as a text
 )  # take integers, and do something where they say
+_ADD = frozenset(
+    {
+        *("add", "add_", "sub", "sub_", "rsub", "clamp", "clamp_", "clamp_min", "clamp_min_"),
+        *("native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit"),
+        *("_native_batch_norm_legit_no_training", "_fused_rms_norm"),
+    }
+)
+_LEAST_ADDED, _MOST_ADDED = 1e-16, 1e-2
 
 
 class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -73,6 +81,7 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.makes_places = False  # which follow from floats: the place of a largest value
         self.num_gates = 0  # sigmoids and tangents: of some steps of a recurrence, if they are many
         self.num_last = 0  # elements of what the last operator gave, if that is one tensor
+        self.added: set[float] = set()  # small numbers that are added, or are the least: they count beside small values
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -85,6 +94,8 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.numbers |= {number for number in numbers if 0 < abs(number) <= _MOST}
         elif not is_view and func.__name__.partition(".")[0] not in _ALSO:
             self.is_pointwise = False
+        if func.__name__.partition(".")[0] in _ADD:
+            self.added |= {value for value in args if type(value) is float and _LEAST_ADDED < value <= _MOST_ADDED}
         result = func(*args, **(kwargs or {}))
         name = func.__name__.partition(".")[0]
         self._note_whole(name, args, result)

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from weir.kernel_eval.tasks.draws.equal_values import with_even_rows, with_lone_values
 from weir.kernel_eval.tasks.draws.places import any_of, distinct, holding, some
 
 NUM_DRAWS = 4
-MANY_DRAWS = 12  # of small tensors: that a position holds one of two values in all of them is seldom chance
-SMALL = 1 << 16  # elements
+_MANY_DRAWS = 12  # of small tensors: that a position holds one of two values in all of them is seldom chance
+_SMALL = 1 << 16  # elements
+_MOST_DRAWS = 64  # of few integers, beside few floats: the ends of their range are among so many
+_FEW = 256  # elements
 _CHANCE = 1.25  # times as many positions as by chance may hold the same value in all draws, and some deviations more
 _DEVIATIONS = 4.0
 _FEW_VALUES = 16
@@ -41,6 +44,17 @@ class Integers(NamedTuple):
     distinct: bool  # along rows
     sums_are_fixed: bool  # of rows
     symmetric: bool
+
+
+def num_draws(inputs: list[Any]) -> int:
+    """How many of the task's own draws say what its integers have in common: more where these are few."""
+    tensors = [value for value in tree_leaves(inputs) if isinstance(value, torch.Tensor)]
+    num_integers = sum(value.numel() for value in tensors if not value.is_floating_point() and not value.is_complex())
+    if num_integers > _SMALL:
+        return NUM_DRAWS
+    if not num_integers:
+        return 1
+    return _MOST_DRAWS if num_integers <= _FEW and sum(map(torch.numel, tensors)) <= _SMALL else _MANY_DRAWS
 
 
 def observed(draws: list[torch.Tensor]) -> Integers:
@@ -168,6 +182,23 @@ def lone(declared: torch.Tensor, seen: Integers, end: int) -> torch.Tensor:
         return declared
     common, other = seen.values[[end, -1 - end]].tolist()
     return torch.where(seen.fixed.to(declared.device), declared, with_lone_values(declared, common, other))
+
+
+def rows_of_asked(declared: torch.Tensor, seen: Integers, number: int) -> torch.Tensor:
+    """Labels with rows that hold one `number` that the task asks for, everywhere or at all places but one.
+
+    As `ignore_index` or padding: nothing of a row is left then, or one place. Only where the task's own draws have it.
+    """
+    keeps = seen.sums_are_fixed or seen.distinct or seen.symmetric or seen.sorted or bool(seen.fixed.all())
+    is_other = keeps or declared.shape != seen.fixed.shape or declared.dtype is torch.bool
+    if is_other or number not in seen.values.tolist() or len(seen.values) <= 2:
+        return declared
+    others = seen.values[seen.values != number].to(declared.device, declared.dtype)
+    others = others[torch.randint(len(others), declared.shape, device=declared.device)]
+    is_asked = declared == number
+    asked = with_lone_values(with_even_rows(is_asked, [True]), common=True, lone=False)
+    changed = torch.where(asked, number, torch.where(is_asked, others, declared))
+    return torch.where(seen.fixed.to(declared.device), declared, changed)
 
 
 def left_out(declared: torch.Tensor, seen: Integers) -> torch.Tensor:

@@ -155,3 +155,31 @@ def test_inputs_of_an_optimizer_are_nearly_zero_together_in_one_call() -> None:
 
 def reference_of_step(function: str) -> Reference:
     return Reference(STEP.replace("FUNCTION", function), 30.0)
+
+
+STRUCTURES = {
+    "labels": ("x.sum(-1) / (m != 3).sum(-1).clamp(min=1)", "torch.randint(0, 8, (16, 32))", 3),
+    "a bias of zeros": ("x.cumsum(-1) + m", "torch.zeros(32)", 0),
+    "a mask of floats": ("(x * m).cumsum(-1)", f"({DRAWN}).float()", 0),
+}
+
+
+@pytest.mark.parametrize("what", STRUCTURES)
+def test_one_call_has_other_masks_and_constants_beside_floats_of_usual_size(what: str) -> None:
+    function, mask, hidden = STRUCTURES[what]
+    reference = reference_of(function, mask)
+    model = reference.build([], 1)
+    assert Draw.STRUCTURED in reference.more_draws(model)
+    for seed in range(5):
+        (x, m), _, drawn = reference.question(model, seed, Variant(Draw.STRUCTURED))
+        assert drawn.draw is Draw.STRUCTURED
+        assert float(x.abs().max()) < 6
+        if m.dim() > 1:
+            assert bool((m == hidden).all(-1).any())
+        else:
+            assert bool(m.any())
+
+
+def test_a_task_of_floats_alone_has_no_such_call() -> None:
+    reference = reference_of("x.cumsum(-1) + m", "torch.randn(16, 32)")
+    assert Draw.STRUCTURED not in reference.more_draws(reference.build([], 1))

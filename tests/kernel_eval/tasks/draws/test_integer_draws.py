@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
+from weir.kernel_eval.tasks.draws.constant_inputs import replacements
 from weir.kernel_eval.tasks.draws.integer_draws import (
     NUM_DRAWS,
     left_out,
+    num_draws,
     observed,
     other_single,
     outside,
     redrawn_integers,
+    rows_of_asked,
 )
 from weir.kernel_eval.tasks.input_variants import HARDEST, Draw
 from weir.kernel_eval.tasks.reference import Reference
@@ -159,3 +163,45 @@ def test_one_number_is_one_less_or_one_more_and_never_below_zero() -> None:
     assert values == {"less": 2, "more": 4}
     assert [name for name, _ in other_single(torch.tensor(0))] == ["more"]
     assert not other_single(torch.tensor(True))[0][1](torch.tensor(True))
+
+
+def labels() -> torch.Tensor:
+    return torch.where(torch.rand(8, 16) < 0.3, -100, torch.randint(0, 32, (8, 16)))
+
+
+def test_some_rows_of_labels_hold_one_that_is_ignored_everywhere_or_but_at_one_place() -> None:
+    torch.manual_seed(1)
+    seen = observed([labels() for _ in range(NUM_DRAWS)])
+    for _ in range(5):
+        num_kept = (rows_of_asked(labels(), seen, -100) != -100).sum(-1)
+        assert bool((num_kept == 0).any())
+        assert bool((num_kept == 1).any())
+        assert bool((num_kept > 1).any())
+
+
+def test_labels_of_which_none_is_the_one_that_is_asked_for_stay() -> None:
+    declared = torch.randint(0, 32, (8, 16))
+    assert rows_of_asked(declared, observed([declared, declared.flip(0)]), -100) is declared
+
+
+@pytest.mark.parametrize(
+    ("inputs", "wanted"),
+    [
+        ([torch.zeros(4, dtype=torch.int64), torch.zeros(100)], 64),
+        ([torch.zeros(4, dtype=torch.int64), torch.zeros(1 << 17)], 12),
+        ([[torch.zeros(1000, dtype=torch.bool)]], 12),
+        ([torch.zeros(1 << 17, dtype=torch.int32)], NUM_DRAWS),
+        ([torch.zeros(4), 3], 1),
+    ],
+)
+def test_few_integers_are_drawn_often_so_that_the_ends_of_their_range_are_seen(inputs: list[Any], wanted: int) -> None:
+    assert num_draws(inputs) == wanted
+
+
+def test_counts_that_are_full_become_fewer_by_any_number_or_by_less_than_half() -> None:
+    full = torch.full((64,), 20)
+    torch.manual_seed(2)
+    (_, any_fewer), (_, little_fewer) = replacements(full)
+    assert 1 <= int(any_fewer(full).min()) < 10
+    changed = little_fewer(full)
+    assert 10 <= int(changed.min()) < int(changed.max()) == 20

@@ -1,0 +1,44 @@
+"""Calls beside the trials: the first call's record, with parameters or values far from those that trials have."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+
+from weir.kernel_eval.ipc.tensor_arena import tensors_among
+from weir.kernel_eval.ipc.trace import Trace
+from weir.kernel_eval.judge.state.questions import Question, Subject
+from weir.kernel_eval.judge.state.small_parameters import small_subject
+from weir.kernel_eval.judge.state.wide_parameters import wide_calls
+from weir.kernel_eval.tasks.answers import is_finite
+from weir.kernel_eval.tasks.changing import with_small_rows
+from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
+from weir.kernel_eval.tasks.reference import Reference
+from weir.kernel_eval.tasks.seeds import derive_seed
+
+
+def further_calls(
+    reference: Reference, own: Subject, trace: Trace, constant: Collection[str], secret: bytes, relaxed: Collection[str]
+) -> Iterator[tuple[str, Subject, Question]]:
+    """Each call with the name of its kind, as far as the task has a finite answer.
+
+    `own`: the subject as it was constructed. `trace`: of the first call. `constant`: what starts the same for every
+    seed.
+    """
+    if "varied_parameters" not in relaxed:
+        for subject, question in wide_calls(reference, own, trace, constant, secret):
+            yield "wide_parameters", subject, question
+    added = reference.added(own.model)
+    if not added or "varied_inputs" in relaxed:
+        return
+    inputs = reference.inputs(derive_seed(secret, "inputs", "small"))
+    subject = own
+    if "varied_parameters" not in relaxed:
+        has_floats = any(tensor.is_floating_point() for tensor in tensors_among(inputs))
+        seed = derive_seed(secret, "small")
+        subject = small_subject(own, trace, constant, seed, added, has_floats=has_floats)
+    inputs = with_small_rows(inputs, added)
+    with contextlib.suppress(InvalidReference, UnsupportedReference):
+        expected = reference.expected(subject.model, inputs)
+        if is_finite(expected.outputs):
+            yield "small_values", subject, Question(inputs, expected)
