@@ -127,6 +127,7 @@ def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[
             continue
         yield from _of_extremes(inputs, at, found, across=True)
         if found.ties:
+            yield from _of_products(inputs, at, found)
             continue
         if _has_few_rows(tensor):  # of which a mixed draw has one
             tiny = functools.partial(with_tiny_rows, added=found.added)
@@ -140,6 +141,7 @@ def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[
         for dimension in range(tensor.dim() - 1):
             tiny = functools.partial(with_tiny_columns, dimension=dimension, added=found.added)
             yield [Step((f"tiny {dimension}", at), changing(at, tiny), sensitive=found.whole, most=_TWICE)]
+        yield from _of_products(inputs, at, found)
 
 
 def steps(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
@@ -192,6 +194,7 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
         if found.ties and not found.by_value:
             yield from _of_regions(tensors[at], at, by_value=False)
             yield from _of_extremes(inputs, at, found, across=False)
+            yield from _of_products(inputs, at, found)
         if found.ties:  # which may be of no account, if values are chosen and not positions
             yield [Step(("repeats", at), changing(at, with_repeats), sensitive=not found.stable, exact=found.stable)]
             continue
@@ -214,6 +217,8 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
             beside = _beside(found.values)
             if beside and torch.finfo(tensors[at].dtype).max > _WIDE:
                 yield [Step(("beside", at), changing(at, _with_values(beside)), most=_FAR_LARGER)]
+        if not found.by_value:
+            yield from _of_products(inputs, at, found)
 
 
 def _of_regions(tensor: torch.Tensor, at: int, by_value: bool) -> Iterator[list[Step]]:
@@ -231,7 +236,7 @@ def _of_regions(tensor: torch.Tensor, at: int, by_value: bool) -> Iterator[list[
 
 
 def _of_extremes(inputs: list[Any], at: int, found: Found, across: bool) -> Iterator[list[Step]]:
-    """Extremes of rows at chosen places, and the rows of a weight, which make those of a product.
+    """Extremes of rows at chosen places.
 
     `across`: along all dimensions; else along the last ones, so that no row becomes larger than it is.
     """
@@ -247,14 +252,19 @@ def _of_extremes(inputs: list[Any], at: int, found: Found, across: bool) -> Iter
         Step((name, at), changing(at, functools.partial(_beside_order, change, across)), most=_FAR_LARGER)
         for name, change in kinds
     ]
-    if not found.hides_products:
-        return
-    tensor = list(each_tensor(inputs))[at]
-    for number, other in enumerate((*found.weights, *each_tensor(inputs))):
-        change = aligned(tensor, other) if other.is_floating_point() else None
+
+
+def _of_products(inputs: list[Any], at: int, found: Found) -> Iterator[list[Step]]:
+    """The rows of a weight, which make extremes of a product, and rows whose products are all of one sign.
+
+    After all else, since one other value among them may end that.
+    """
+    tensors = list(each_tensor(inputs))
+    for number, other in enumerate((*found.weights, *tensors) if found.hides_products else ()):
+        change = aligned(tensors[at], other) if other.is_floating_point() else None
         if change is not None:
             yield [Step((f"rows of {number}", at), changing(at, functools.partial(keeping_regions, change)))]
-        change = None if across or not other.is_floating_point() else one_sided(tensor, other)
+        change = one_sided(tensors[at], other) if other.is_floating_point() else None
         if change is not None:
             yield [Step((f"one sign of {number}", at), changing(at, change))]
 

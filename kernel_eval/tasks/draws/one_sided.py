@@ -70,9 +70,12 @@ def _with_rows(value: torch.Tensor, directions: Sequence[tuple[torch.Tensor, int
 
 
 def _with_patch(value: torch.Tensor, direction: torch.Tensor) -> torch.Tensor:
-    """One image has a patch in its first corner, and one in its last, that all filters answer with one sign."""
+    """One image has a patch in its first corner, and one in its last, that all filters answer with one sign.
+
+    It is the one with the least values: beside far larger ones the answer to a patch would not count.
+    """
     changed = value.clone(memory_format=torch.contiguous_format)
-    image = changed[int(torch.randint(len(value), ()))]
+    image = changed[int(value.flatten(1).abs().amax(1).argmin())]
     sizes = direction.shape[1:]
     sign = 1 - 2 * int(torch.randint(2, ()))
     image[(slice(None), *(slice(-n, None) for n in sizes))] = (-sign * _MARGIN[1] * direction).to(value)

@@ -62,7 +62,8 @@ def test_other_tensors_are_replaced_by_any_values(like: torch.Tensor) -> None:
 def test_each_draw_of_a_task_keeps_them(form: str) -> None:
     reference = Reference(TASK.replace("TWICE", OF_ANGLES[form]), 30.0)
     model = reference.build([], 1)
-    variants = [*plan(5, frozenset(), 3), *map(Variant, Draw)]
+    draws = [draw for draw in Draw if draw is not Draw.FADED]  # which is for inputs of one form
+    variants = [*plan(5, frozenset(), 3), *map(Variant, draws)]
     for seed, variant in enumerate(variants):
         (_, cosines), _, _ = reference.question(model, seed, variant)
         assert torch.equal(*first_and_second(cosines, form))
