@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +16,10 @@ from typing import Any, Literal
 
 from aiohttp import web
 from support_servers import find_free_port
+
+# Turns of the event loop from the acceptance of a connection to its protocol. asyncio of Python 3.11 loses a connection
+# whose server is closed in between: it stays open, unanswered, until the garbage collector comes.
+_TURNS = 4
 
 Cut = Literal["abort", "die", "wait", "reject"]
 
@@ -131,7 +136,10 @@ class ScriptedEngine:
         app.router.add_get("/v1/models", self._models)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
+        self._listening = socket.socket()
+        self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._listening.bind(("127.0.0.1", self.port))
+        await web.SockSite(self._runner, self._listening).start()
 
     async def _models(self, _: web.Request) -> web.Response:
         card: dict[str, Any] = {"id": "weir", "object": "model"}
@@ -144,6 +152,9 @@ class ScriptedEngine:
             runner, self._runner = self._runner, None
             for future in self._held:
                 future.cancel()
+            self._loop.remove_reader(self._listening)
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
             await runner.cleanup()
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
