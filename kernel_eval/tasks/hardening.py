@@ -152,7 +152,7 @@ def steps(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
         _of_few_values(inputs),
         _of_order(inputs, found),
         _of_wider(inputs, found),
-        _of_whole_rows(inputs, found),
+        _of_whole_rows(inputs, drawn, found),
         _of_guarded(inputs, found),
         _of_pairs(inputs, found),
         _of_several(inputs, found),
@@ -165,10 +165,8 @@ def _of_structure(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
 
     Beside the values of a mixed draw, which may be large, a row that a mask hides seldom counts, nor does a bias.
     """
-    yield from _of_constants(inputs, found)
-    yield from _of_few_values(inputs)
-    yield from _of_order(inputs, found)
-    yield from _of_whole_rows(inputs, found)
+    yield from itertools.chain(_of_constants(inputs, found), _of_few_values(inputs), _of_order(inputs, found))
+    yield from _of_whole_rows(inputs, Draw.STRUCTURED, found)
 
 
 def _of_constants(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
@@ -304,7 +302,7 @@ def _of_wider(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
         yield [Step((name, at), changing(at, change)) for name, change in kinds]
 
 
-def _of_whole_rows(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
+def _of_whole_rows(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
     """Rows of integers that hold one value, or but at one place; single ones; values that occur nowhere."""
     tensors = list(each_tensor(inputs))
     for at, seen in _integers_of(inputs, found):
@@ -318,7 +316,8 @@ def _of_whole_rows(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
         if tensors[at].numel() == 1:
             yield [Step((f"single {name}", at), changing(at, change)) for name, change in other_single(tensors[at])]
         if not found.only_computes:
-            yield [Step(("left out", at), changing(at, functools.partial(left_out, seen=seen)))]
+            left = functools.partial(left_out, seen=seen, asked=found.asked if drawn is Draw.STRUCTURED else ())
+            yield [Step(("left out", at), changing(at, left))]
 
 
 def _of_guarded(inputs: list[Any], found: Found) -> Iterator[list[Step]]:

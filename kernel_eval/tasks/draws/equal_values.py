@@ -56,17 +56,17 @@ def with_even_rows(value: torch.Tensor, points: Sequence[float]) -> torch.Tensor
     return rows.view(value.shape)
 
 
-def with_lone_values(value: torch.Tensor, common: float, lone: float) -> torch.Tensor:
+def with_lone_values(value: torch.Tensor, common: float, lone: float, *, of_lone: bool = False) -> torch.Tensor:
     """Some rows hold one value everywhere but at one place, which lies in another part of each of them.
 
-    Rows that hold one value everywhere, or but at one place, stay.
+    Rows that hold one value everywhere, or but at one place, stay; with `of_lone` only those that hold the common one.
     """
     if value.dim() < 2 or value.shape[-1] < 2 or value.numel() // value.shape[-1] < 2:
         return value
     rows = value.clone(memory_format=torch.contiguous_format).view(-1, value.shape[-1])
     count = min(max(1, len(rows) // _EVEN_SHARE, min(_PARTS, len(rows) // _PARTS)), value.shape[-1])
-    num_others = (rows != rows[:, :1]).sum(-1)
-    others = ((num_others > 1) & (num_others < rows.shape[1] - 1)).nonzero().squeeze(1)
+    num_others = (rows != (common if of_lone else rows[:, :1])).sum(-1)
+    others = ((num_others > 1) & (of_lone | (num_others < rows.shape[1] - 1))).nonzero().squeeze(1)
     at = others[torch.randperm(len(others))[:count].to(value.device)]
     rows[at] = common
     places = torch.cat([seldom(1, value.shape[-1]), distinct(count, value.shape[-1])[torch.randperm(count)]])

@@ -196,18 +196,20 @@ def rows_of_asked(declared: torch.Tensor, seen: Integers, number: int) -> torch.
     others = seen.values[seen.values != number].to(declared.device, declared.dtype)
     others = others[torch.randint(len(others), declared.shape, device=declared.device)]
     is_asked = declared == number
-    asked = with_lone_values(with_even_rows(is_asked, [True]), common=True, lone=False)
+    asked = with_lone_values(with_even_rows(is_asked, [True]), common=True, lone=False, of_lone=True)
     changed = torch.where(asked, number, torch.where(is_asked, others, declared))
     return torch.where(seen.fixed.to(declared.device), declared, changed)
 
 
-def left_out(declared: torch.Tensor, seen: Integers) -> torch.Tensor:
+def left_out(declared: torch.Tensor, seen: Integers, asked: Sequence[int] = ()) -> torch.Tensor:
     """Integers of which some values occur nowhere: a group that is empty, a class that no label names.
 
-    Draws of many integers hold each value, so that a group of none would never be asked for.
+    Draws of many integers hold each value, so that a group of none would never be asked for. What is `asked` for, as
+    padding is, stays: without it, rows that hold hardly anything else would be usual ones.
     """
     keeps = seen.sums_are_fixed or seen.distinct or seen.symmetric or declared.dtype is torch.bool
     values = torch.unique(declared)
+    values = values[~torch.isin(values, values.new_tensor(asked))]
     is_other = keeps or declared.shape != seen.fixed.shape or bool(seen.fixed.all())
     if is_other or len(values) < _LEAST_GROUPS or declared.numel() < 2 * len(values):
         return declared

@@ -19,7 +19,7 @@ from weir.kernel_eval.tasks.draws.integer_draws import (
     redrawn_integers,
     rows_of_asked,
 )
-from weir.kernel_eval.tasks.input_variants import HARDEST, Draw
+from weir.kernel_eval.tasks.input_variants import HARDEST, Draw, Variant
 from weir.kernel_eval.tasks.reference import Reference
 
 
@@ -138,6 +138,32 @@ def test_some_values_are_left_out() -> None:
         assert set(changed.tolist()) <= set(draw.tolist())
         ends += bool(missing & {0, 15})
     assert 0 < ends < 40
+
+
+def test_what_a_task_asks_for_is_not_left_out() -> None:
+    own = [torch.randint(0, 16, (200,)) for _ in range(4)]
+    for draw in own * 10:
+        left = set(left_out(draw, observed(own), asked=(0,)).tolist())
+        assert 0 in left
+        assert len(left) < 16
+
+
+def test_a_row_of_one_label_is_asked_for_beside_those_of_other_draws() -> None:
+    source = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x, labels):
+        kept = labels != -100
+        return (x * kept).sum(-1) / kept.sum(-1).clamp(min=1)
+def get_inputs():
+    labels = torch.where(torch.rand(8, 16) < 0.3, -100, torch.randint(0, 32, (8, 16)))
+    return [torch.randn(8, 16), labels]
+"""
+    for seed in range(60):
+        reference = Reference(source, 30.0)
+        inputs, _, variant = reference.question(reference.build([], seed), seed, Variant(Draw.STRUCTURED))
+        assert variant.draw is Draw.STRUCTURED
+        assert bool(((inputs[1] != -100).sum(-1) == 1).any())
 
 
 def test_a_group_of_a_sorted_draw_is_left_out_in_its_order() -> None:
