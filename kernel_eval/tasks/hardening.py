@@ -110,6 +110,8 @@ def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[
     if drawn is Draw.STRUCTURED:
         yield from _of_structure(inputs, found)
         return
+    if drawn is Draw.TURNED:  # which another change might turn again
+        return
     if drawn in OF_MASKS:  # alone, since what hides all of a call hides whatever else is in it
         yield from _of_whole_masks(inputs, drawn, found)
         return

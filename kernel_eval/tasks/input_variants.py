@@ -37,6 +37,7 @@ class Draw(StrEnum):
     HIDDEN = "hidden"  # the task's own draw with masks that hold the lesser of two values everywhere,
     SHOWN = "shown"  # or the larger
     FADED = "faded"  # the task's own draw, all inputs nearly zero together, or zero
+    TURNED = "turned"  # the task's own draw, inputs changed as a whole: a number made of all of one decides otherwise
     CROWDED = "crowded"  # the task's own draw with nearly all rows alike, and integers: they go to one place
     TINY = "tiny"  # normals of scale 0.001 to 0.003: what is added to a divisor counts
     HUGE = "huge"  # normals of scale 1,000 to 10,000: beyond bounds that a task sets
@@ -64,7 +65,7 @@ class Variant(NamedTuple):
     """The change of one call's inputs relative to the result of `get_inputs`.
 
     `size_seed` asks for another size, with `any_size` for one that torch's own tests have; `size` is the one that was
-    taken. `integers`: integers and booleans were drawn anew too.
+    taken. `integers`: integers and booleans were drawn anew too. `number`: which of the draws of this kind it is.
     """
 
     draw: Draw = Draw.DECLARED
@@ -72,6 +73,7 @@ class Variant(NamedTuple):
     any_size: bool = False
     size: Size | None = None
     integers: bool = False
+    number: int = 0
 
 
 PLAIN = Variant()
@@ -83,6 +85,7 @@ OF_OWN = (
     Draw.STRUCTURED,
     Draw.FADED,
     Draw.CROWDED,
+    Draw.TURNED,
     *OF_MASKS,
 )  # floats are as the task draws them, then changed
 # What is tried if the reference has no finite answer to a draw, for example a logarithm of negative numbers.
@@ -122,7 +125,7 @@ def plan(
     if num_calls > 2 and "varied_shapes" not in relaxed:
         variants[2] = variants[2]._replace(size_seed=generator.getrandbits(63))
     if "varied_inputs" not in relaxed:
-        variants += map(Variant, more)
+        variants += [Variant(draw, number=more[:at].count(draw)) for at, draw in enumerate(more)]
     if any_size and "varied_shapes" not in relaxed:
         draw = Draw.DECLARED if "varied_inputs" in relaxed else Draw.MIXED
         variants.append(Variant(draw, size_seed=generator.getrandbits(63), any_size=True))

@@ -9,12 +9,12 @@ import torch
 
 from weir.kernel_eval.tasks.changing import each_tensor, is_drawn, masks_among
 from weir.kernel_eval.tasks.draws.constant_inputs import is_constant
-from weir.kernel_eval.tasks.draws.edge_points import PointwiseWatch
 from weir.kernel_eval.tasks.draws.integer_draws import Integers
 from weir.kernel_eval.tasks.draws.together import are_alike
 from weir.kernel_eval.tasks.input_draws import has_few_values
 from weir.kernel_eval.tasks.input_variants import OF_MASKS, Draw
 from weir.kernel_eval.tasks.rows import num_rows, row_size
+from weir.kernel_eval.tasks.watches.pointwise import PointwiseWatch
 
 _FEW_ROWS = 8
 

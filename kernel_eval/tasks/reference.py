@@ -24,9 +24,8 @@ from weir.kernel_eval.tasks.answers import (
     replaced,
     specials,
 )
-from weir.kernel_eval.tasks.decisions import Decisions, Outcome
+from weir.kernel_eval.tasks.branches import Branches
 from weir.kernel_eval.tasks.device_mapping import CpuForCuda, is_accepted_by_a_cpu, moved, take_values
-from weir.kernel_eval.tasks.draws.edge_points import PointwiseWatch
 from weir.kernel_eval.tasks.draws.integer_draws import Integers, num_draws, observed
 from weir.kernel_eval.tasks.effects.side_effects import Advancing, SideEffects, changed_inputs, side_effects, tensors_of
 from weir.kernel_eval.tasks.errors import InvalidReference, OutOfMemory, UnsupportedReference, described
@@ -39,19 +38,10 @@ from weir.kernel_eval.tasks.rows import needs_mask, num_rows
 from weir.kernel_eval.tasks.seeds import seed_everything
 from weir.kernel_eval.tasks.step_limit import time_limit
 from weir.kernel_eval.tasks.supported import check_supported
-from weir.kernel_eval.tasks.task_source import (
-    SET_BOUNDS,
-    decides,
-    free_size,
-    harder_than_mixed,
-    names_in,
-    tells_zeros_apart,
-    undivided_size,
-)
+from weir.kernel_eval.tasks.task_source import free_size, harder_than_mixed, tells_zeros_apart, undivided_size
+from weir.kernel_eval.tasks.watches.pointwise import PointwiseWatch
 
-_LOOKED_AT = (Draw.DECLARED, Draw.HARD)
 _FEW_ROWS = 4  # of which a mixed draw has none for some kinds
-_NUM_LOOKED_AT = 3  # draws of a kind, whose decisions are looked at
 _OTHER_SEED = 20_261  # of weights, which no evaluation has but by chance
 _NO_MEMORY = "can't allocate memory"  # in the text of torch's error
 _TOO_MUCH = "needs more memory than kernel_eval.task_memory_bytes allows; make its sizes smaller"
@@ -75,14 +65,13 @@ class Reference:
         self._size = free_size(source, vars(module))
         self._undivided_size = undivided_size(source, vars(module))
         self._harder = harder_than_mixed(source)
-        self._sets_bounds = bool(names_in(source) & SET_BOUNDS)
-        self._decides_beyond: bool | None = None
         self._gives_specials: bool | None = None
         self._pointwise: PointwiseWatch | None = None
         self._effects = SideEffects()
         self._known_integers: dict[Size | None, list[Integers]] = {}
         self._fixed: frozenset[str] | None = None
         self._hardener = Hardener(self, source)
+        self.branches = Branches(self, source)
 
     def init_arguments(self, seed: int) -> list[Any]:
         """The constructor arguments of both Model and ModelNew."""
@@ -238,7 +227,8 @@ class Reference:
 
     def more_draws(self, model: Any) -> list[Draw]:
         """The draws of calls besides, in which rows, all values, or masks are of one kind."""
-        return more_draws(self.watched(model), self.inputs(0), self.integers(None))
+        turns = [Draw.TURNED] * len(self.branches.turns(model))
+        return [*more_draws(self.watched(model), self.inputs(0), self.integers(None)), *turns]
 
     def _within_borders(
         self, model: Any, inputs: list[Any], expected: Expected, seed: int, size: Size | None
@@ -284,10 +274,10 @@ class Reference:
         milder = () if variant.draw is Draw.DECLARED else tuple(draw for draw in MILDER if draw is not variant.draw)
         for size in self._sizes(variant):
             for draw in (*harder, variant.draw, *milder, Draw.DECLARED):
-                yield from self._with_integers(Variant(draw, size=size))
+                yield from self._with_integers(Variant(draw, size=size, number=variant.number))
         for draw in (*harder, variant.draw, *milder):
             if draw is not Draw.DECLARED:
-                yield from self._with_integers(Variant(draw))
+                yield from self._with_integers(Variant(draw, number=variant.number))
 
     def _sizes(self, variant: Variant) -> list[Size]:
         name = self._undivided_size if variant.any_size else self._size
@@ -325,41 +315,11 @@ class Reference:
         if variant.draw is Draw.EDGES and self._pointwise is not None:
             zeros = (-0.0,) if num_floating(inputs) == 1 or tells_zeros_apart(self._source) else ()
             numbers = (*sorted(self._pointwise.numbers), *zeros)
-        return redrawn(inputs, variant.draw, integers, numbers)
+        drawn = redrawn(inputs, variant.draw, integers, numbers)
+        return self.branches.turned(drawn, variant.number) if variant.draw is Draw.TURNED else drawn
 
     def _takes_huge(self, model: Any, inputs: list[Any]) -> bool:
-        return self._needs_huge(model, inputs) and is_accepted_by_a_cpu(model, inputs)
-
-    def _needs_huge(self, model: Any, inputs: list[Any]) -> bool:
-        """Whether huge values belong to what a task asks for.
-
-        They do if it sets bounds for one input, or if it decides something otherwise than for other values. Products of
-        several huge inputs are beyond what kernels are made for.
-        """
-        if self._sets_bounds and num_floating(inputs) == 1:
-            return True
-        if self._decides_beyond is None:
-            usual, beyond = (self._outcomes(model, draw) for draw in (Draw.HARD, Draw.BEYOND))
-            self._decides_beyond = not beyond <= usual
-        return self._decides_beyond
-
-    def decides_otherwise(self, model: Any, than: Any) -> bool:
-        """Whether a task that compares values decides for one model what it does not for another."""
-        if not decides(self._source):
-            return False
-        one, two = (set.union(*(self._outcomes(m, draw) for draw in _LOOKED_AT)) for m in (model, than))
-        return not one <= two
-
-    def _outcomes(self, model: Any, draw: Draw) -> set[Outcome]:
-        """How the task decides for some draws of a kind; empty if they are not accepted."""
-        outcomes: set[Outcome] = set()
-        for number in range(_NUM_LOOKED_AT):
-            with contextlib.suppress(InvalidReference, UnsupportedReference):
-                self.effects(model)  # found out once, by a call that decides for another draw
-                with Decisions() as decisions:
-                    self.expected(model, redrawn(self.inputs(number), draw))
-                outcomes |= decisions.outcomes
-        return outcomes
+        return self.branches.needs_huge(model, inputs) and is_accepted_by_a_cpu(model, inputs)
 
     def _sized_inputs(self, seed: int, size: Size | None) -> list[Any]:
         if size is None:

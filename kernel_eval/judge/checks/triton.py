@@ -224,7 +224,7 @@ class _Attempt:
         self.details["varied_parameters"] = varied.names
         subject = Subject(varied.model, self._placed(state), tuple(lacking), recording.named)
         far = VariedParameters(model, derive_seed(self._job.secret, "far"), fixed, far=True)
-        if self._reference.decides_otherwise(far.model, varied.model):
+        if self._reference.branches.decides_otherwise(far.model, varied.model):
             state, lacking = far.in_state(recording.state, recording.named)
             self._far = Subject(far.model, self._placed(state), tuple(lacking), recording.named)
         return [subject, own]

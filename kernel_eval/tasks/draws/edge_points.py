@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from weir.kernel_eval.tasks.draws.places import any_of
 
@@ -22,112 +19,6 @@ _SMALL = (0.0, 0.001, 0.25, 0.5, 1.0, math.pi / 2, math.pi - 1e-5, math.pi, math
 _NEAR_ZERO = (1e-10, 1e-16)  # where what is added to a divisor counts
 _LARGE = (501.0, 1001.2, 13437.7)
 _BEYOND = 4.2, 4.8  # digits before the point
-_MOST = 1e5
-# work value by value, or make constants, though torch does not tag them so
-_ALSO = frozenset(
-    {
-        *("hardswish", "hardswish_", "prelu", "_prelu_kernel", "log_sigmoid_forward", "threshold_", "where"),
-        *("masked_fill", "masked_fill_", "clone", "copy_", "_to_copy", "lift_fresh", "detach", "alias", "fill_"),
-        *("zero_", "full", "full_like", "ones", "ones_like", "zeros", "zeros_like", "scalar_tensor"),
-        *("new_full", "new_zeros", "new_ones"),
-    }
-)
-
-
-_EXTREMES = frozenset(
-    {
-        *("max", "min", "amax", "amin", "aminmax", "argmax", "argmin", "logsumexp", "any", "all"),
-        *("max_pool2d_with_indices", "max_pool3d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool3d"),
-    }
-)
-_DIVIDE = frozenset({"div", "div_"})
-_BOUND = frozenset({"sqrt", "rsqrt", "log", "reciprocal", "clamp", "clamp_min", "maximum"})
-_NORMALIZE = frozenset({"native_batch_norm", "_native_batch_norm_legit"})
-_CHOOSE = frozenset({"max", "min", "argmax", "argmin", "topk", "sort", "argsort"})
-_GATES = {"sigmoid": 1, "sigmoid_": 1, "tanh": 1, "tanh_": 1, "mkldnn_rnn_layer": 1 << 10}  # by operator
-_QUOTIENTS = _DIVIDE | {"reciprocal", "rsqrt", "sqrt", "log", "log2", "sign", "sgn", "atan2", "addcdiv", "addcdiv_"}
-_AT_PLACES = frozenset(
-    """index index_add index_add_ index_put index_put_ _index_put_impl_ index_reduce index_reduce_ index_select gather
-    scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ bincount nonzero cumsum eq
-    """.split()  # noqa: SIM905  # read as a text
-)  # take integers, and do something where they say
-_ADD = frozenset(
-    {
-        *("add", "add_", "sub", "sub_", "rsub", "clamp", "clamp_", "clamp_min", "clamp_min_"),
-        *("native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit"),
-        *("_native_batch_norm_legit_no_training", "_fused_rms_norm"),
-    }
-)
-_LEAST_ADDED, _MOST_ADDED = 1e-16, 1e-2
-
-
-class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While the mode is active: whether all operators work value by value, how many there are, and their numbers."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else the first operator imports torch._dynamo, which takes seconds
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.is_pointwise = True
-        self.num_operators = 0  # but for views, copies, and constants
-        self.numbers: set[float] = set()
-        self.has_extreme_of_all = False  # an operator gives the largest or the least of all values
-        self.num_joined = 0  # the most values of which an operator gives the largest or the least
-        self.divides_by_one = False  # by a value that may be made of all, or takes a root or bounds it
-        self.is_quotient = False  # an operator divides, or turns at zero
-        self.takes_places = False  # an operator takes integers that say where something lies
-        self.makes_places = False  # which follow from floats: the place of a largest value
-        self.num_gates = 0  # sigmoids and tangents: of some steps of a recurrence, if they are many
-        self.num_last = 0  # elements of what the last operator gave, if that is one tensor
-        self.added: set[float] = set()  # small numbers that are added, or are the least: they count beside small values
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        is_view = any(made.alias_info is not None and not made.alias_info.is_write for made in func._schema.returns)
-        self.num_operators += not is_view and func.__name__.partition(".")[0] not in _ALSO
-        if torch.Tag.pointwise in func.tags:
-            given = [*args, *(kwargs or {}).values()]
-            numbers = (float(value) for value in given if type(value) in (int, float))
-            self.numbers |= {number for number in numbers if 0 < abs(number) <= _MOST}
-        elif not is_view and func.__name__.partition(".")[0] not in _ALSO:
-            self.is_pointwise = False
-        if func.__name__.partition(".")[0] in _ADD:
-            self.added |= {value for value in args if type(value) is float and _LEAST_ADDED < value <= _MOST_ADDED}
-        result = func(*args, **(kwargs or {}))
-        name = func.__name__.partition(".")[0]
-        self._note_whole(name, args, result)
-        self._note_places(name, args, result)
-        self.num_last = result.numel() if isinstance(result, torch.Tensor) else 0
-        return result
-
-    def _note_whole(self, name: str, args: tuple[Any, ...], result: Any) -> None:
-        made = result if isinstance(result, tuple | list) else (result,)
-        first, second = (_is_one(args[at]) if len(args) > at else False for at in (0, 1))
-        if name in _EXTREMES and not first:
-            self.has_extreme_of_all |= any(map(_is_one, made))
-            self.num_joined = max(self.num_joined, args[0].numel() // max(1, made[0].numel()))
-        self.num_gates += _GATES.get(name, 0)
-        self.is_quotient |= name in _QUOTIENTS
-        divides = (name in _DIVIDE and second) or (name in _NORMALIZE and any(map(_is_one, made)))
-        if divides or (name in _BOUND and first):
-            self.divides_by_one = True
-
-    def _note_places(self, name: str, args: tuple[Any, ...], result: Any) -> None:
-        given = [value for value in tree_leaves(args) if isinstance(value, torch.Tensor)]
-        self.takes_places |= name in _AT_PLACES and any(map(_is_whole, given))
-        if name in _CHOOSE and any(value.is_floating_point() for value in given):
-            self.makes_places |= any(map(_is_whole, tree_leaves(result)))
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and not value.is_floating_point() and value.dtype is not torch.bool
-
-
-def _is_one(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.numel() == 1
 
 
 def at_edges(like: torch.Tensor, precision: torch.dtype, numbers: tuple[float, ...]) -> torch.Tensor:

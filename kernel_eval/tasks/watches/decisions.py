@@ -36,6 +36,7 @@ _PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "convolut
 _COUNTS = frozenset({"bucketize", "searchsorted"})  # positions that no other one is as right as
 
 Outcome = tuple[int, bool]
+Branch = tuple[tuple[bool, ...], tuple[str, ...]]
 
 
 class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -48,6 +49,8 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.outcomes: set[Outcome] = set()
+        self.of_one: list[bool] = []  # the outcomes of decisions about one number, in order
+        self.path: list[str] = []  # the operators, in order: Python may take others
         self.values: set[float] = set()  # which the task asks its inputs themselves for, not what it computed
         self.integers: set[int] = set()  # which the task asks its integers for
         self.ignored: set[int] = set()  # labels that it leaves out, or torch does by default
@@ -65,6 +68,7 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         kwargs = kwargs or {}
         name = func.__name__.partition(".")[0]
+        self.path.append(name)
         in_place = name.endswith("_")
         name = name.removesuffix("_")
         given: Any = args[0].clone() if in_place and name in _BOUNDS and _is_float(args[0]) else next(iter(args), None)
@@ -88,6 +92,7 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
             elif name in _EQUALITIES:
                 self._ask(args)
                 self.matches = self.matches or any(map(_is_float, args[1:]))
+                self._note_one(result)
         elif name in _EQUALITIES and type(args[1]) is int and _address(args[0]) not in self._computed:
             self.integers.add(args[1])
         accumulates = name in _PUTS and len(args) > _ACCUMULATES_AT and bool(args[_ACCUMULATES_AT])
@@ -106,6 +111,11 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     @property
+    def branch(self) -> Branch:
+        """Which way a call took: what it decided about single numbers, and which operators it used."""
+        return tuple(self.of_one), tuple(self.path)
+
+    @property
     def is_one_sided(self) -> bool:
         """Whether some decision was the same for all that it was asked."""
         return any((number, not way) not in self.outcomes for number, way in self.outcomes)
@@ -117,10 +127,15 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _note(self, decided: torch.Tensor) -> None:
         number, self._num_decisions = self._num_decisions, self._num_decisions + 1
+        self._note_one(decided)
         if bool(decided.any()):
             self.outcomes.add((number, True))
         if not bool(decided.all()):
             self.outcomes.add((number, False))
+
+    def _note_one(self, decided: torch.Tensor) -> None:
+        if decided.numel() == 1:
+            self.of_one.append(bool(decided))
 
 
 def _address(tensor: torch.Tensor) -> int:

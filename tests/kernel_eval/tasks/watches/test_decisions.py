@@ -8,9 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from weir.kernel_eval.tasks.decisions import Decisions
 from weir.kernel_eval.tasks.input_variants import HARDEST, Draw
 from weir.kernel_eval.tasks.reference import Reference
+from weir.kernel_eval.tasks.watches.decisions import Decisions
 
 SMALL, LARGE = torch.tensor([1.0, 2.0]), torch.tensor([900.0, 1.0])
 DECIDING: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
