@@ -208,10 +208,11 @@ def left_out(declared: torch.Tensor, seen: Integers, asked: Sequence[int] = ()) 
     padding is, stays: without it, rows that hold hardly anything else would be usual ones.
     """
     keeps = seen.sums_are_fixed or seen.distinct or seen.symmetric or declared.dtype is torch.bool
+    if keeps or declared.shape != seen.fixed.shape or bool(seen.fixed.all()):
+        return declared
     values = torch.unique(declared)
     values = values[~torch.isin(values, values.new_tensor(asked))]
-    is_other = keeps or declared.shape != seen.fixed.shape or bool(seen.fixed.all())
-    if is_other or len(values) < _LEAST_GROUPS or declared.numel() < 2 * len(values):
+    if len(values) < _LEAST_GROUPS or declared.numel() < 2 * len(values):
         return declared
     inner = values[1:-1][torch.randperm(len(values) - 2).to(values.device)]
     end = values[[0, -1]][int(torch.randint(2, ()))][None]  # half of the time

@@ -140,6 +140,11 @@ def test_some_values_are_left_out() -> None:
     assert 0 < ends < 40
 
 
+def test_of_booleans_none_is_left_out() -> None:
+    mask = torch.rand(40) < 0.5
+    assert left_out(mask, observed([mask, ~mask])) is mask
+
+
 def test_what_a_task_asks_for_is_not_left_out() -> None:
     own = [torch.randint(0, 16, (200,)) for _ in range(4)]
     for draw in own * 10:
