@@ -34,7 +34,8 @@ _KINDS = 8  # of values, of which three are as they were
 _LEAST, _MOST = 8.0, 128.0  # times as large
 _TINY = 1e-6
 _FAR = 16.0, 48.0  # from zero, beyond what usual products are, and as much more at most
-_OPEN = 0.3, 1.3  # digits before the point of what opens or closes a gate
+_OPEN = 0.5, 1.0  # digits before the point of what opens or closes a gate: for some 30 steps at least
+_OF_A_GATE = 8  # neighbours, of which two are opened and two closed: a gate has no fewer
 _LITTLE, _HOLDS = 0.1, 3.0  # times as large as others are; what a state is multiplied with to keep its sign
 _STEPS = 8  # gates; of fewer, the first steps count anyhow
 
@@ -172,7 +173,8 @@ def _far(own: torch.Tensor, generator: torch.Generator, kind: Kind) -> torch.Ten
         far = _FAR[0] + (_FAR[1] - _FAR[0]) * torch.rand(values.shape, generator=generator)
         return (far if kind is Kind.ABOVE else -far).view(own.shape)
     digits = _OPEN[0] + (_OPEN[1] - _OPEN[0]) * torch.rand(values.shape, generator=generator)
-    kinds = torch.randperm(values.numel(), generator=generator) % 4
+    kinds = torch.cat([torch.randperm(_OF_A_GATE, generator=generator) % 4 for _ in values[::_OF_A_GATE]])
+    kinds = kinds[: values.numel()]
     signs = torch.where(kinds == 0, -1.0, 1.0)
     return torch.where(kinds < 2, signs * 10.0**digits, values).view(own.shape)
 
