@@ -32,13 +32,17 @@ _CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 _MOST_INPUTS = 3  # that are changed alone
 _MOST_TURNS = 4
 _NUM_TURNED = 3  # draws, all of which a change leads the same way
+_JOINED = 64  # times as many values as an answer has: beside those beyond one bound, those beyond another do not count
+_LEAST_BOUND, _MOST_BOUND, _MOST_BOUNDS = 0.5, 100.0, 3  # that inputs are moved beyond
+_FAR, _USUAL = 2.0, 2.0  # times as far as a bound; where there is none
 
 
 class Turn(NamedTuple):
     """A change of whole inputs, by name; `at` are those that are changed, by their number among the tensors."""
 
     at: tuple[int, ...]
-    change: str
+    change: str = "moved"
+    by: float = 0.0  # how far
 
 
 class Branches:
@@ -73,10 +77,24 @@ class Branches:
     def turns(self, model: Any) -> list[Turn]:
         """Changes of whole inputs after which the task takes a way that it does not always take for usual draws.
 
-        For tasks that ask something of a single number, as of the norm of an input; each change leads another way.
+        For tasks that ask something of a single number, as of the norm of an input, and for those that join many values
+        in an answer after bounds, which are asked for one side at a time. Each change leads another way.
         """
         if self._turns is None:
-            self._turns = self._find_turns(model) if self._reference.watched(model).asks_one else []
+            own = [self._reference.inputs(number) for number in range(_NUM_TURNED)]
+            floating = [
+                at for at, value in enumerate(each_tensor(own[0])) if is_drawn(value) and not sums_to_one(value)
+            ]
+            alone = [(at,) for at in floating[:_MOST_INPUTS]]
+            self._turns = []
+            if self._reference.watched(model).asks_one:
+                groups = [*alone, *([tuple(floating)] if len(floating) > 1 else [])]
+                self._turns += self._find_turns(model, own, [Turn(at, name) for at in groups for name in _CHANGES])
+            if floating and self._joins(model, own[0]):
+                shifts = [sign * by for by in self._bounds(model) for sign in (1, -1)]
+                self._turns += self._find_turns(
+                    model, own, [Turn(at, by=by) for at in alone for by in shifts], sides=True
+                )
         return self._turns
 
     def turned(self, inputs: list[Any], number: int) -> list[Any]:
@@ -84,33 +102,41 @@ class Branches:
         turns = self._turns or []
         return _turned(inputs, turns[number]) if number < len(turns) else inputs
 
-    def _find_turns(self, model: Any) -> list[Turn]:
-        own = [self._reference.inputs(number) for number in range(_NUM_TURNED)]
-        floating = [at for at, value in enumerate(each_tensor(own[0])) if is_drawn(value) and not sums_to_one(value)]
-        known = set[Branch | None]()
+    def _joins(self, model: Any, inputs: list[Any]) -> bool:
+        """Whether the last operator gives few numbers, of many values."""
+        most = max(value.numel() for value in each_tensor(inputs))
+        return 0 < _JOINED * self._reference.watched(model).num_last <= most
+
+    def _bounds(self, model: Any) -> list[float]:
+        """How far inputs are moved: beyond the largest numbers that the task gives to operators."""
+        numbers = {abs(number) for number in self._reference.watched(model).numbers}
+        bounds = sorted((number for number in numbers if _LEAST_BOUND <= number <= _MOST_BOUND), reverse=True)
+        return [_FAR * bound for bound in bounds[:_MOST_BOUNDS]] or [_USUAL]
+
+    def _find_turns(self, model: Any, own: list[list[Any]], turns: list[Turn], *, sides: bool = False) -> list[Turn]:
+        """Those of some changes that lead another way; `sides`: each side of a bound is a way of its own."""
+        known = set[Any]()
         for draw in _LOOKED_AT:
             draws = [redrawn(self._reference.inputs(number), draw) for number in range(_NUM_LOOKED_AT)]
-            known |= set.intersection(*({self._branch(model, inputs)} for inputs in draws))
-        groups = [*((at,) for at in floating[:_MOST_INPUTS]), *([tuple(floating)] if len(floating) > 1 else [])]
+            known |= set.intersection(*({self._branch(model, inputs, sides)} for inputs in draws))
         found: list[Turn] = []
-        for turn in (Turn(group, change) for group in groups for change in _CHANGES):
-            branch = self._branch(model, _turned(own[0], turn))
+        for turn in turns:
+            branch = self._branch(model, _turned(own[0], turn), sides)
             if branch is None or branch in known or len(found) == _MOST_TURNS:
                 continue
-            if all(self._branch(model, _turned(other, turn)) == branch for other in own[1:]):
+            if all(self._branch(model, _turned(other, turn), sides) == branch for other in own[1:]):
                 known.add(branch)
                 found.append(turn)
         return found
 
-    def _branch(self, model: Any, inputs: list[Any]) -> Branch | None:
-        """The way that the task takes for some inputs; None where its answer cannot be compared."""
+    def _branch(self, model: Any, inputs: list[Any], sides: bool) -> tuple[Branch, tuple[bool, ...]] | None:
+        """The way that the task takes for some inputs; None if it has no answer to compare, or a rounding moves it."""
         with contextlib.suppress(InvalidReference, UnsupportedReference):
             self._reference.effects(model)  # found out once, by a call that decides, too
             with Decisions() as decisions:
                 expected = self._reference.expected(model, inputs)
-            branch: Branch = decisions.branch
-            if is_finite(expected.outputs):
-                return branch
+            if is_finite(expected.outputs) and not self._reference.wavers(model, inputs, expected):
+                return decisions.branch, tuple(decisions.ways) if sides else ()
         return None
 
     def _outcomes(self, model: Any, draw: Draw) -> set[Outcome]:
@@ -128,7 +154,9 @@ class Branches:
 def _turned(inputs: list[Any], turn: Turn) -> list[Any]:
     def change(value: torch.Tensor) -> torch.Tensor:
         most = torch.finfo(value.dtype).max
-        return _CHANGES[turn.change](value.double()).clamp(-most, most).to(value.dtype)
+        wide = value.double()
+        changed = _CHANGES[turn.change](wide) if turn.change in _CHANGES else wide + turn.by
+        return changed.clamp(-most, most).to(value.dtype)
 
     for at in turn.at:
         inputs = changing(at, change)(inputs)

@@ -207,6 +207,10 @@ class Reference:
         """Whether all operators of Model work value by value; found out once."""
         return self.watched(model).is_pointwise
 
+    def wavers(self, model: Any, inputs: list[Any], answer: Expected) -> bool:
+        """Whether a rounding of the inputs changes an answer somewhere."""
+        return self._hardener.wavers(model, inputs, answer)
+
     def takes_any_size(self, model: Any) -> bool:
         """Whether a size can be changed to any other, of a task that works value by value or is one operator."""
         if self._undivided_size is None or not (self.works_by_value(model) or self.watched(model).num_operators == 1):

@@ -50,6 +50,9 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.outcomes: set[Outcome] = set()
         self.of_one: list[bool] = []  # the outcomes of decisions about one number, in order
+        self.ways: list[
+            bool
+        ] = []  # of each decision, in order, whether each of its outcomes occurs; of a bound, both sides
         self.path: list[str] = []  # the operators, in order: Python may take others
         self.values: set[float] = set()  # which the task asks its inputs themselves for, not what it computed
         self.integers: set[int] = set()  # which the task asks its integers for
@@ -80,6 +83,7 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._ask(args)
             elif name in _BOUNDS:
                 self._note(result != given)
+                self.ways += [bool((result < given).any()), bool((result > given).any())]
             elif name in _SIGNS:
                 self._note(given > 0)
             elif name in _SHRINKS:
@@ -128,10 +132,8 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _note(self, decided: torch.Tensor) -> None:
         number, self._num_decisions = self._num_decisions, self._num_decisions + 1
         self._note_one(decided)
-        if bool(decided.any()):
-            self.outcomes.add((number, True))
-        if not bool(decided.all()):
-            self.outcomes.add((number, False))
+        self.ways += [bool(decided.any()), not bool(decided.all())]
+        self.outcomes |= {(number, way) for way, occurs in zip((True, False), self.ways[-2:], strict=True) if occurs}
 
     def _note_one(self, decided: torch.Tensor) -> None:
         if decided.numel() == 1:
