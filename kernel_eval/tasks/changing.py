@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -61,6 +62,20 @@ def changing(at: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Callabl
         return [_with_change(value, numbers, at, change) for value in inputs]
 
     return apply
+
+
+def together(
+    places: Sequence[int], change: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]], inputs: list[Any]
+) -> list[Any]:
+    """Inputs in which some tensors, by their number, are changed together."""
+    tensors = list(each_tensor(inputs))
+    for at, changed in zip(places, change([tensors[at] for at in places]), strict=True):
+        inputs = changing(at, functools.partial(_replaced, changed))(inputs)
+    return inputs
+
+
+def _replaced(by: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return by
 
 
 def with_others_for_constants(inputs: list[Any]) -> list[Any]:

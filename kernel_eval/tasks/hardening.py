@@ -11,13 +11,13 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils._pytree import tree_leaves
 
-from weir.kernel_eval.tasks.changing import Change, changing, each_tensor, is_drawn, masks_among, of_scale
+from weir.kernel_eval.tasks.changing import Change, changing, each_tensor, is_drawn, masks_among, of_scale, together
 from weir.kernel_eval.tasks.draws.constant_inputs import is_constant, of_one_value, replacements
 from weir.kernel_eval.tasks.draws.crowds import at_one_place, with_like_rows
 from weir.kernel_eval.tasks.draws.equal_values import (
@@ -41,6 +41,7 @@ from weir.kernel_eval.tasks.draws.integer_draws import (
     widened,
     without_zeros,
 )
+from weir.kernel_eval.tasks.draws.matches import matched
 from weir.kernel_eval.tasks.draws.one_sided import one_sided
 from weir.kernel_eval.tasks.draws.places import holding
 from weir.kernel_eval.tasks.draws.python_numbers import other_but_zeros, other_numbers, other_whole
@@ -116,10 +117,15 @@ def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[
         yield from _of_whole_masks(inputs, drawn, found)
         return
     if drawn is Draw.FADED:
-        yield [Step(("faded", 0), functools.partial(_together, _floating(inputs), faded))]
+        yield [Step(("faded", 0), functools.partial(together, _floating(inputs), faded))]
         return
     if drawn is Draw.CROWDED:
         yield from _of_crowds(inputs, found)
+        return
+    if drawn is Draw.MATCHED:
+        integers = dict(_integers_of(inputs, found))
+        change = functools.partial(matched, known=list(integers.values()))
+        yield [Step(("matched", 0), functools.partial(together, list(integers), change))]
         return
     yield from _of_few_masks(inputs, found)
     if drawn in OF_ONE_KIND:
@@ -403,23 +409,10 @@ def _of_several(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     if found.ties or not are_alike([tensors[at] for at in floating]):
         return
     if found.lone_nans:
-        yield [Step(("lone NaN", 0), functools.partial(_together, floating, with_lone_nans))]
+        yield [Step(("lone NaN", 0), functools.partial(together, floating, with_lone_nans))]
     if found.by_value and torch.finfo(tensors[floating[0]].dtype).max > _WIDE:
         for name, change in (("far squares", with_far_squares), ("far sums", with_far_sums)):
-            yield [Step((name, 0), functools.partial(_together, floating, change), sensitive=True)]
-
-
-def _together(
-    places: Sequence[int], change: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]], inputs: list[Any]
-) -> list[Any]:
-    tensors = list(each_tensor(inputs))
-    for at, changed in zip(places, change([tensors[at] for at in places]), strict=True):
-        inputs = changing(at, functools.partial(_replaced, changed))(inputs)
-    return inputs
-
-
-def _replaced(by: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    return by
+            yield [Step((name, 0), functools.partial(together, floating, change), sensitive=True)]
 
 
 def _shared(source: int, at: int, inputs: list[Any]) -> list[Any]:

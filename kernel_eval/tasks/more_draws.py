@@ -28,6 +28,7 @@ def more_draws(watch: PointwiseWatch, inputs: list[Any], integers: Sequence[Inte
     joins_rows = watch.has_extreme_of_all or watch.num_joined > row_size(inputs)
     kinds |= dict.fromkeys((Draw.BELOW, Draw.ABOVE), joins_rows)
     kinds[Draw.CROWDED] = watch.takes_places and (watch.makes_places or any(map(_are_places, integers)))
+    kinds[Draw.MATCHED] = watch.matches_integers and not watch.stores and any(map(_are_places, integers))
     kinds |= dict.fromkeys(OF_MASKS, any(masks_among(inputs, integers)))
     kinds[Draw.STRUCTURED] = bool(integers) or any(map(_has_structure, each_tensor(inputs)))
     return [draw for draw, is_needed in kinds.items() if is_needed]

@@ -238,7 +238,7 @@ def reordered(declared: torch.Tensor, seen: Integers, only_computes: bool) -> to
         return _shuffled(declared)
     if not only_computes:
         return declared
-    drawn = _drawn(declared.numel(), seen.values).view(declared.shape)
+    drawn = any_seen(declared.numel(), seen.values).view(declared.shape)
     drawn[..., 0], drawn[..., -1] = declared[..., 0].cpu(), declared[..., -1].cpu()
     return drawn.sort(-1).values.to(declared.dtype).to(declared.device)
 
@@ -285,7 +285,7 @@ def _signs(least: int, shape: torch.Size) -> torch.Tensor:
 def _from_slices(declared: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """Slices of the declared values, of any values, of few values, and of the least and the largest."""
     count = declared.numel()
-    drawn = _drawn(count, values)
+    drawn = any_seen(count, values)
     few = drawn[torch.randint(count, (3,))]
     ends = values[[0, -1]]
     share_of_largest = torch.rand(())
@@ -303,7 +303,7 @@ def _from_slices(declared: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return mixed.view(declared.shape)
 
 
-def _drawn(count: int, values: torch.Tensor) -> torch.Tensor:
+def any_seen(count: int, values: torch.Tensor) -> torch.Tensor:
     """Any of the values that occurred, or of their range if they are of one; shape (count,)."""
     least, largest = int(values[0]), int(values[-1])
     gaps = torch.unique(values.diff())

@@ -43,6 +43,8 @@ _ADD = frozenset(
     }
 )
 _LEAST_ADDED, _MOST_ADDED = 1e-16, 1e-2
+_STORES = frozenset({"index_copy", "index_copy_", "scatter", "scatter_", "put", "put_"})
+_MATCH = frozenset({"eq", "ne", "isin"})
 _ASK = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "relu", "clamp_max", "minimum", "_local_scalar_dense"}) | _BOUND
 
 
@@ -64,6 +66,8 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.is_quotient = False  # an operator divides, or turns at zero
         self.takes_places = False  # an operator takes integers that say where something lies
         self.makes_places = False  # which follow from floats: the place of a largest value
+        self.matches_integers = False  # it is asked which integers are equal to others
+        self.stores = False  # at places, of which two may be the same
         self.num_gates = 0  # sigmoids and tangents: of some steps of a recurrence, if they are many
         self.asks_one = False  # an operator compares or bounds one number, or hands it to Python, which may
         self.num_last = 0  # elements of what the last operator gave, if that is one tensor
@@ -104,6 +108,8 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _note_places(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         given = [value for value in tree_leaves(args) if isinstance(value, torch.Tensor)]
+        self.stores |= name in _STORES
+        self.matches_integers |= name in _MATCH and sum(map(_is_whole, given)) > 1
         self.takes_places |= name in _AT_PLACES and any(map(_is_whole, given))
         if name in _CHOOSE and any(value.is_floating_point() for value in given):
             self.makes_places |= any(map(_is_whole, tree_leaves(result)))

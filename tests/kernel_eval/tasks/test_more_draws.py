@@ -183,3 +183,35 @@ def test_one_call_has_other_masks_and_constants_beside_floats_of_usual_size(what
 def test_a_task_of_floats_alone_has_no_such_call() -> None:
     reference = reference_of("x.cumsum(-1) + m", "torch.randn(16, 32)")
     assert Draw.STRUCTURED not in reference.more_draws(reference.build([], 1))
+
+
+COMPARED = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x, one, two):
+        return FUNCTION
+
+def get_inputs():
+    return [torch.randn(16, 32), torch.randint(0, 32000, (16, 32)), torch.randint(0, 32000, (16, 32))]
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "is_matched"),
+    [
+        ("(x * (one == two)).sum(1)", True),
+        ("x * (one[:, :, None] == one[:, None]).sum(-1)", True),
+        ("(x * (one == 7)).sum(1)", False),
+        ("(x + one * two).sum(1)", False),
+        ("x.new_zeros(16, 32000).scatter(1, one, x) * (one == two).any()", False),
+    ],
+)
+def test_integers_that_are_compared_with_others_are_often_equal_to_them(function: str, is_matched: bool) -> None:
+    reference = Reference(COMPARED.replace("FUNCTION", function), 30.0)
+    model = reference.build([], 1)
+    assert (Draw.MATCHED in reference.more_draws(model)) == is_matched
+    if is_matched:
+        (_, one, two), _, drawn = reference.question(model, 3, Variant(Draw.MATCHED))
+        assert drawn.draw is Draw.MATCHED
+        assert float((one == two).double().mean()) > 0.2

@@ -1,0 +1,59 @@
+"""Integers that are equal to others, in one tensor and between several: of a wide range, few are by chance.
+
+A task that compares tokens with tokens, or labels with labels, needs all of its function only where some match. Draws
+use torch's generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from weir.kernel_eval.tasks.draws.integer_draws import Integers, any_seen
+
+_POOL = 8  # values, of which each is half as frequent as the one before
+_OWN = 8  # one of so many keeps its own value, which matches hardly any
+_ALIKE = (0.0, 0.5, 0.9, 1.0)  # of a row, the shares that are as in another tensor of the same shape
+_LEAST_VALUES = 3
+_SELDOM = 0.25  # pairs of a row that are equal
+
+
+def matched(values: Sequence[torch.Tensor], known: Sequence[Integers]) -> list[torch.Tensor]:
+    """Integers of few values, the same in all tensors that may hold them; rows of two of one shape are partly alike."""
+    changed: list[torch.Tensor] = []
+    pool = torch.zeros(0, dtype=torch.int64)
+    for value, seen in zip(values, known, strict=True):
+        if not _may_match(value, seen):
+            changed.append(value)
+            continue
+        low, high = int(seen.values[0]), int(seen.values[-1])
+        if not len(pool) or int(pool.min()) < low or int(pool.max()) > high:
+            pool = torch.unique(any_seen(_POOL, seen.values))
+            pool = pool[torch.randperm(len(pool))]
+        shares = 0.5 ** torch.arange(len(pool), dtype=torch.float32)
+        drawn = pool[torch.multinomial(shares, value.numel(), replacement=True)].view(value.shape)
+        for other in changed:
+            if other.shape == value.shape and not seen.sorted:
+                of_row = torch.tensor(_ALIKE)[torch.randint(len(_ALIKE), (*value.shape[:-1], 1))]
+                drawn = torch.where(torch.rand(value.shape) < of_row, other.cpu().to(drawn), drawn)
+                break
+        own = value.cpu().to(torch.int64)
+        keeps = seen.fixed | (torch.randint(_OWN, value.shape) == 0) if len(values) > 1 else seen.fixed
+        drawn = torch.where(keeps, own, drawn)
+        drawn = drawn.sort(-1).values if seen.sorted else drawn
+        changed.append(drawn.to(value.dtype).to(value.device))
+    return changed
+
+
+def _may_match(value: torch.Tensor, seen: Integers) -> bool:
+    is_distinct = seen.distinct and not _differ_by_chance(value, seen)
+    keeps = seen.sums_are_fixed or is_distinct or seen.symmetric or bool(seen.fixed.all())
+    may_change = not keeps and value.shape == seen.fixed.shape
+    return may_change and value.dtype is not torch.bool and len(seen.values) >= _LEAST_VALUES
+
+
+def _differ_by_chance(value: torch.Tensor, seen: Integers) -> bool:
+    """Whether values of a range as wide seldom repeat in a row, as a few of many tokens do not."""
+    width = value.shape[-1]
+    return width * (width - 1) / 2 < _SELDOM * (int(seen.values[-1]) - int(seen.values[0]) + 1)

@@ -1,0 +1,42 @@
+"""Integers of few values, which are equal to others: tokens to tokens, labels to labels."""
+
+from __future__ import annotations
+
+import torch
+
+from weir.kernel_eval.tasks.draws.integer_draws import Integers, observed
+from weir.kernel_eval.tasks.draws.matches import matched
+
+
+def seen_of(*draws: torch.Tensor) -> Integers:
+    return observed(list(draws))
+
+
+def test_tokens_of_a_wide_range_are_equal_to_many_others_but_not_to_all() -> None:
+    torch.manual_seed(1)
+    one, two = ([torch.randint(0, 32000, (16, 32)) for _ in range(4)] for _ in range(2))
+    changed = matched([one[0], two[0]], [seen_of(*one), seen_of(*two)])
+    assert 0.2 < float((changed[0][:, :, None] == changed[1][:, None, :]).double().mean()) < 0.8
+    alike = (changed[0] == changed[1]).double().mean(1)
+    assert float(alike.max()) > 0.8
+    assert float(alike.min()) < 0.5
+    assert 0 <= int(changed[0].min()) <= int(changed[0].max()) < 32000
+
+
+def test_few_of_many_that_never_repeat_do_so_by_chance() -> None:
+    torch.manual_seed(1)
+    few, all_ = ([torch.randperm(4096)[:16] for _ in range(8)], [torch.randperm(16) for _ in range(8)])
+    assert seen_of(*few).distinct
+    assert len(torch.unique(matched([few[0]], [seen_of(*few)])[0])) < 16
+    assert matched([all_[0]], [seen_of(*all_)])[0] is all_[0]
+
+
+def test_masks_and_what_is_the_same_in_each_draw_stay_and_an_order_is_kept() -> None:
+    mask, same = torch.rand(8, 8) < 0.5, torch.arange(20)
+    sorted_ = [torch.randint(0, 99, (64,)).sort().values for _ in range(4)]
+    values, known = [mask, same, sorted_[0]], [seen_of(mask, ~mask), seen_of(same, same), seen_of(*sorted_)]
+    changed = matched(values, known)
+    assert changed[0] is mask
+    assert changed[1] is same
+    assert torch.equal(changed[2], changed[2].sort().values)
+    assert not torch.equal(changed[2], sorted_[0])
