@@ -12,11 +12,21 @@ from torch.utils._pytree import tree_map_only
 from weir.kernel_eval.tasks.draws.constant_inputs import is_constant, replacements
 from weir.kernel_eval.tasks.draws.equal_values import in_form_of
 from weir.kernel_eval.tasks.draws.integer_draws import Integers
+from weir.kernel_eval.tasks.draws.places import holding
 from weir.kernel_eval.tasks.draws.small_values import least_scale, made_small, scales
-from weir.kernel_eval.tasks.input_draws import has_few_values, is_drawn_as_integers, slices, sums_to_one, unsliced
+from weir.kernel_eval.tasks.input_draws import (
+    has_few_values,
+    is_drawn_as_integers,
+    redrawn,
+    slices,
+    sums_to_one,
+    unsliced,
+)
+from weir.kernel_eval.tasks.input_variants import Draw
 from weir.kernel_eval.tasks.rows import spare
 
 _SHARE = 16  # one of so many slices is replaced
+_FAR_VALUE, _LESS, _LEAST = 1e5, 0.75, 1e-30  # beyond usual draws; so many times a value; a number that is not zero
 _HALF_RANGE = 1e3  # of what half precision holds, in the scales of values
 
 Change = Callable[[torch.Tensor], torch.Tensor]
@@ -134,3 +144,30 @@ def with_small_rows(inputs: list[Any], numbers: Sequence[float]) -> list[Any]:
 
 def _is_symmetric(value: torch.Tensor) -> bool:
     return value.dim() > 1 and value.shape[-1] == value.shape[-2] and torch.equal(value, value.mT)
+
+
+def with_values(values: tuple[float, ...]) -> Change:
+    """Some elements hold one of the values, as far as the dtype holds that exactly."""
+
+    def change(value: torch.Tensor) -> torch.Tensor:
+        narrow = torch.finfo(value.dtype).bits < 32  # kernels compare in float32 what torch compares in half precision
+        held = [number for number in values if not narrow or float(torch.tensor(number, dtype=value.dtype)) == number]
+        return holding(value, held, _SHARE)
+
+    return change
+
+
+def beside_values(values: tuple[float, ...]) -> tuple[float, ...]:
+    """What is beside those values that a draw has nothing near: far ones, and zero."""
+    far = [value * factor for value in values if abs(value) > _FAR_VALUE for factor in (_LESS, 1 / _LESS)]
+    return (*far, *((-_LEAST, _LEAST) if 0.0 in values else ()))
+
+
+def redrawing(draw: Draw) -> Change:
+    """A new draw of a tensor."""
+
+    def change(value: torch.Tensor) -> torch.Tensor:
+        (drawn,) = redrawn([value], draw)
+        return drawn  # type: ignore[no-any-return]
+
+    return change

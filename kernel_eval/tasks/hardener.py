@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -117,15 +118,18 @@ class Hardener:
             if largest(answer.outputs) > step.most * largest(expected.outputs):
                 return None
             asked = ((inputs, answer), (before, expected)) if step.sensitive else ()
-            wavering = [self._wavering(model, *question) for question in asked]
+            wavering = [self._wavering(model, *question, alike=step.alike) for question in asked]
             return None if any(bool((now & ~then).any()) for now, then in zip(*wavering, strict=True)) else answer
         except (InvalidReference, UnsupportedReference):
             return None
 
-    def _wavering(self, model: Any, inputs: list[Any], answer: Expected) -> list[torch.Tensor]:
-        """Where a rounding of the inputs, or of what is computed from them, changes an answer by a hundredth."""
-        exact = self._reference.expected_float64(model, inputs, answer.outputs) or answer.outputs
-        near = self._reference.expected_float64(model, inputs, answer.outputs, roundings=ROUNDINGS) or answer.outputs
+    def _wavering(self, model: Any, inputs: list[Any], answer: Expected, *, alike: bool = False) -> list[torch.Tensor]:
+        """Where a rounding of the inputs, or of what is computed from them, changes an answer by a hundredth.
+
+        `alike`: by one that keeps equal inputs equal.
+        """
+        precise = functools.partial(self._reference.expected_float64, model, inputs, answer.outputs)
+        exact, near = precise() or answer.outputs, precise(roundings=ROUNDINGS, alike=alike) or answer.outputs
         return [far_apart(a, b) | far_apart(a, c) for a, b, c in zip(answer.outputs, exact, near, strict=True)]
 
 

@@ -17,7 +17,18 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import tree_leaves
 
-from weir.kernel_eval.tasks.changing import Change, changing, each_tensor, is_drawn, masks_among, of_scale, together
+from weir.kernel_eval.tasks.changing import (
+    Change,
+    beside_values,
+    changing,
+    each_tensor,
+    is_drawn,
+    masks_among,
+    of_scale,
+    redrawing,
+    together,
+    with_values,
+)
 from weir.kernel_eval.tasks.draws.constant_inputs import is_constant, of_one_value, replacements
 from weir.kernel_eval.tasks.draws.crowds import at_one_place, with_like_rows
 from weir.kernel_eval.tasks.draws.equal_values import (
@@ -43,7 +54,7 @@ from weir.kernel_eval.tasks.draws.integer_draws import (
 )
 from weir.kernel_eval.tasks.draws.matches import matched
 from weir.kernel_eval.tasks.draws.one_sided import one_sided
-from weir.kernel_eval.tasks.draws.places import holding
+from weir.kernel_eval.tasks.draws.probabilities import with_equal_rows, with_sure_rows
 from weir.kernel_eval.tasks.draws.python_numbers import other_but_zeros, other_numbers, other_whole
 from weir.kernel_eval.tasks.draws.regions import (
     keeping_regions,
@@ -63,7 +74,6 @@ from weir.kernel_eval.tasks.found import Found
 from weir.kernel_eval.tasks.input_draws import (
     has_few_values,
     is_drawn_as_integers,
-    redrawn,
     sums_to_one,
 )
 from weir.kernel_eval.tasks.input_variants import OF_MASKS, OF_ONE_KIND, Draw
@@ -82,7 +92,6 @@ _OF_ALL = frozenset({Draw.EDGES, Draw.POINTS, Draw.BEYOND, Draw.SPECIAL, Draw.NA
 _TWICE, _FAR_LARGER = 2.0, 8.0  # times the largest value of an answer, beside which others are seen still
 _FARTHER = 150.0  # beyond other values: an exponential overflows
 _MOST_COMPARED = 4  # inputs, each with each other
-_FAR_VALUE, _LESS, _LEAST = 1e5, 0.75, 1e-30  # beyond usual draws; so many times a value; a number that is not zero
 _WIDE = 1e30  # what half precision does not hold
 _SIGNS = ((-1, 1), (1,), (-1,))  # of regions of one sign; a task may refuse one of them
 _ENDS = ((0, -1), (0,), (-1,))  # of rows of one value: the least, the largest, or both
@@ -91,13 +100,15 @@ _ENDS = ((0, -1), (0,), (-1,))  # of rows of one value: the least, the largest, 
 class Step(NamedTuple):
     """One change of inputs.
 
-    `sensitive`: whether a rounding may decide what the task answers to it · `exact`: none does, since inputs themselves
-    are compared · `most`: it is left out where an answer becomes so many times larger that others of it do not count.
+    `sensitive`: whether a rounding may decide what the task answers to it; `alike`: one that keeps equal inputs equal ·
+    `exact`: none does, since inputs themselves are compared · `most`: it is left out where an answer becomes so many
+    times larger that others of it do not count.
     """
 
     name: tuple[str, int]
     apply: Callable[[list[Any]], list[Any]]
     sensitive: bool = False
+    alike: bool = False
     exact: bool = False
     most: float = math.inf
 
@@ -121,6 +132,9 @@ def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[
         return
     if drawn is Draw.CROWDED:
         yield from _of_crowds(inputs, found)
+        return
+    if drawn is Draw.SURE:
+        yield from _of_probabilities(inputs)
         return
     if drawn is Draw.MATCHED:
         integers = dict(_integers_of(inputs, found))
@@ -195,7 +209,7 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
     if drawn not in _OF_ALL and len(floating) > 1:
         for at in floating:
             draws = [draw for draw in _BY_INPUT[found.ties or found.whole :] if draw is not drawn]
-            yield [Step((draw.value, at), changing(at, _redrawn(draw))) for draw in draws]
+            yield [Step((draw.value, at), changing(at, redrawing(draw))) for draw in draws]
     for at in floating:
         if found.ties and not found.by_value:
             yield from _of_regions(tensors[at], at, by_value=False)
@@ -219,10 +233,10 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
         if found.matches and not sums_to_one(tensors[at]):
             yield [Step(("extremes", at), changing(at, with_extremes_again), exact=True)]
         if found.values:
-            yield [Step(("values", at), changing(at, _with_values(found.values)))]
-            beside = _beside(found.values)
+            yield [Step(("values", at), changing(at, with_values(found.values)))]
+            beside = beside_values(found.values)
             if beside and torch.finfo(tensors[at].dtype).max > _WIDE:
-                yield [Step(("beside", at), changing(at, _with_values(beside)), most=_FAR_LARGER)]
+                yield [Step(("beside", at), changing(at, with_values(beside)), most=_FAR_LARGER)]
         if not found.by_value:
             yield from _of_products(inputs, at, found)
 
@@ -360,6 +374,18 @@ def _of_whole_masks(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[li
         yield [Step((drawn.value, at), changing(at, change), sensitive=True)]
 
 
+def _of_probabilities(inputs: list[Any]) -> Iterator[list[Step]]:
+    """Rows of probabilities, alone and as those of another input."""
+    tensors = list(each_tensor(inputs))
+    places = [at for at, tensor in enumerate(tensors) if tensor.is_floating_point() and sums_to_one(tensor)]
+    for at in places:
+        yield [Step(("sure", at), changing(at, with_sure_rows), sensitive=True)]
+    if are_alike([tensors[at] for at in places]):
+        yield [
+            Step(("equal rows", 0), functools.partial(together, places, with_equal_rows), sensitive=True, alike=True)
+        ]
+
+
 def _of_crowds(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     """Rows alike, and integers, so that they go to one place."""
     tensors = list(each_tensor(inputs))
@@ -418,26 +444,3 @@ def _of_several(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
 def _shared(source: int, at: int, inputs: list[Any]) -> list[Any]:
     other = list(each_tensor(inputs))[source]
     return changing(at, functools.partial(with_values_of, other=other))(inputs)
-
-
-def _redrawn(draw: Draw) -> Callable[[torch.Tensor], torch.Tensor]:
-    def change(value: torch.Tensor) -> torch.Tensor:
-        (drawn,) = redrawn([value], draw)
-        return drawn  # type: ignore[no-any-return]
-
-    return change
-
-
-def _with_values(values: tuple[float, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
-    def change(value: torch.Tensor) -> torch.Tensor:
-        narrow = torch.finfo(value.dtype).bits < 32  # kernels compare in float32 what torch compares in half precision
-        held = [number for number in values if not narrow or float(torch.tensor(number, dtype=value.dtype)) == number]
-        return holding(value, held, _SHARE)
-
-    return change
-
-
-def _beside(values: tuple[float, ...]) -> tuple[float, ...]:
-    """What is beside those values that a draw has nothing near: far ones, and zero."""
-    far = [value * factor for value in values if abs(value) > _FAR_VALUE for factor in (_LESS, 1 / _LESS)]
-    return (*far, *((-_LEAST, _LEAST) if 0.0 in values else ()))

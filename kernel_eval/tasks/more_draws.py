@@ -11,7 +11,7 @@ from weir.kernel_eval.tasks.changing import each_tensor, is_drawn, masks_among
 from weir.kernel_eval.tasks.draws.constant_inputs import is_constant
 from weir.kernel_eval.tasks.draws.integer_draws import Integers
 from weir.kernel_eval.tasks.draws.together import are_alike
-from weir.kernel_eval.tasks.input_draws import has_few_values
+from weir.kernel_eval.tasks.input_draws import has_few_values, sums_to_one
 from weir.kernel_eval.tasks.input_variants import OF_MASKS, Draw
 from weir.kernel_eval.tasks.rows import num_rows, row_size
 from weir.kernel_eval.tasks.watches.pointwise import PointwiseWatch
@@ -28,6 +28,7 @@ def more_draws(watch: PointwiseWatch, inputs: list[Any], integers: Sequence[Inte
     joins_rows = watch.has_extreme_of_all or watch.num_joined > row_size(inputs)
     kinds |= dict.fromkeys((Draw.BELOW, Draw.ABOVE), joins_rows)
     kinds[Draw.CROWDED] = watch.takes_places and (watch.makes_places or any(map(_are_places, integers)))
+    kinds[Draw.SURE] = any(value.is_floating_point() and sums_to_one(value) for value in each_tensor(inputs))
     kinds[Draw.MATCHED] = watch.matches_integers and not watch.stores and any(map(_are_places, integers))
     kinds |= dict.fromkeys(OF_MASKS, any(masks_among(inputs, integers)))
     kinds[Draw.STRUCTURED] = bool(integers) or any(map(_has_structure, each_tensor(inputs)))
