@@ -31,7 +31,8 @@ class Found(NamedTuple):
     integer · shifts: integers that say how far something is shifted, and the width of that · hides_products: its answer
     has fewer elements than a product of it · by_value: all of it works value by value · stable: a sort keeps the order
     of equal values · lone_nans: it takes the other value where one is NaN · weights: parameters of which inputs get
-    rows, where products are hidden · added: small numbers that it adds, or takes as the least.
+    rows, where products are hidden · specials: it names special values, such as NaN · added: small numbers that it
+    adds, or takes as the least.
     """
 
     scales: tuple[float, ...] = ()
@@ -55,6 +56,7 @@ class Found(NamedTuple):
     lone_nans: bool = False
     weights: tuple[torch.Tensor, ...] = ()
     added: tuple[float, ...] = ()
+    specials: bool = False
 
 
 _SCALES = (1e5, 1e7, 1e9, 1e12, 1e18)
@@ -107,6 +109,7 @@ def find(
         shifts=use.shifts,
         stable=sorts_stably(source),
         lone_nans=takes_the_other(source),
+        specials=Draw.SPECIAL in harder_than_mixed(source),
         hides_products=watched.product_size > answered,
     )
 

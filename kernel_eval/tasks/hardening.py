@@ -76,7 +76,7 @@ from weir.kernel_eval.tasks.input_draws import (
     is_drawn_as_integers,
     sums_to_one,
 )
-from weir.kernel_eval.tasks.input_variants import OF_MASKS, OF_ONE_KIND, Draw
+from weir.kernel_eval.tasks.input_variants import OF_MASKS, OF_ONE_KIND, SPECIAL, Draw
 from weir.kernel_eval.tasks.rows import (
     with_ends,
     with_one_sign,
@@ -210,6 +210,8 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
         for at in floating:
             draws = [draw for draw in _BY_INPUT[found.ties or found.whole :] if draw is not drawn]
             yield [Step((draw.value, at), changing(at, redrawing(draw))) for draw in draws]
+    for at in floating if found.specials and drawn not in SPECIAL and len(floating) > 1 else ():  # in one input alone
+        yield [Step((draw.value, at), changing(at, redrawing(draw))) for draw in SPECIAL]
     for at in floating:
         if found.ties and not found.by_value:
             yield from _of_regions(tensors[at], at, by_value=False)

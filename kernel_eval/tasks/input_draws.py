@@ -77,10 +77,10 @@ def _drawn(declared: torch.Tensor, draw: Draw, numbers: tuple[float, ...]) -> to
     """New values for a tensor; shape and device of `declared`, float32 or float64."""
     wide = torch.float64 if declared.dtype is torch.float64 else torch.float32
     values = declared.to(wide)
+    if has_few_values(values):  # labels and masks, also where all else is negated
+        return values
     if draw is Draw.NEGATED:
         return -values
-    if has_few_values(values):
-        return values
     if sums_to_one(values):
         return torch.softmax(torch.randn_like(values) * 3, dim=-1)
     if draw is Draw.SCALED:

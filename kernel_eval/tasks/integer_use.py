@@ -114,7 +114,8 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _compare(self, name: str, held: frozenset[int], other: Any) -> None:
         if isinstance(other, torch.Tensor) and other.numel() > 1:
-            if other in self._given:
+            is_place = _is_integral(other) and not self._held_by(other)  # of a largest value, or in an order
+            if other in self._given and not is_place:
                 self._numbers |= held
             else:
                 self._among_positions |= held

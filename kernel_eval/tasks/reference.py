@@ -39,6 +39,7 @@ from weir.kernel_eval.tasks.seeds import seed_everything
 from weir.kernel_eval.tasks.step_limit import time_limit
 from weir.kernel_eval.tasks.supported import check_supported
 from weir.kernel_eval.tasks.task_source import free_size, harder_than_mixed, tells_zeros_apart, undivided_size
+from weir.kernel_eval.tasks.watches.nans import Nans
 from weir.kernel_eval.tasks.watches.pointwise import PointwiseWatch
 
 _FEW_ROWS = 4  # of which a mixed draw has none for some kinds
@@ -66,6 +67,7 @@ class Reference:
         self._undivided_size = undivided_size(source, vars(module))
         self._harder = harder_than_mixed(source)
         self._gives_specials: bool | None = None
+        self._computes_nans: bool | None = None
         self._pointwise: PointwiseWatch | None = None
         self._effects = SideEffects()
         self._known_integers: dict[Size | None, list[Integers]] = {}
@@ -162,13 +164,28 @@ class Reference:
         That is so if the task's own draw gives some, and float64 gives the same: they do not come from an overflow.
         """
         if is_finite(expected.outputs):
-            return True
+            return not any(map(is_integer, expected.outputs)) or not self._hides_nans(model, inputs)
         if self._gives_specials is None:
             self._gives_specials = not is_finite(self.expected(model, self.inputs(0)).outputs)
         precise = self.expected_float64(model, inputs, expected.outputs) if self._gives_specials else None
         return precise is not None and all(
             torch.equal(specials(one), specials(two)) for one, two in zip(expected.outputs, precise, strict=True)
         )
+
+    def _hides_nans(self, model: Any, inputs: list[Any]) -> bool:
+        """Whether the task computes NaN, as for its own draw it does not, unless it asks for special values.
+
+        Kernels compare NaN otherwise than torch does: which of them is the largest, which integer it becomes.
+        """
+        if self._computes_nans is None:
+            asks = Draw.SPECIAL in self._harder
+            self._computes_nans = asks or self._gives_nans(model, self.inputs(0))
+        return not self._computes_nans and self._gives_nans(model, inputs)
+
+    def _gives_nans(self, model: Any, inputs: list[Any]) -> bool:
+        with Nans() as nans:
+            self.expected(model, inputs)
+        return bool(nans.occur)
 
     def learn(self, model: Any) -> None:
         """Find out now what the draws of later questions depend on, which is known once for each task."""

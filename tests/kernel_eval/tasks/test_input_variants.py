@@ -392,3 +392,10 @@ def test_no_edge_point_is_where_a_rounding_decides() -> None:
 )
 def test_special_values_are_drawn_for_tasks_that_ask_for_them_by_name_or_not(asked: str, specials: bool) -> None:
     assert (Draw.SPECIAL in harder_than_mixed(f"def forward(self, x, y):\n    return {asked}\n")) == specials
+
+
+def test_labels_stay_what_they_are_where_all_else_is_negated() -> None:
+    labels = (torch.rand(64, 80) < 0.2).float()
+    x, kept = redrawn([torch.rand(64, 80), labels], Draw.NEGATED)
+    assert bool((x <= 0).all())
+    assert torch.equal(kept, labels)

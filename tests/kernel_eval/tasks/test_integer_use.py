@@ -21,6 +21,7 @@ USES: dict[str, tuple[Callable[[Any, Any], torch.Tensor], frozenset[int], dict[i
     "a kind beside an order": (lambda x, n: x * (n > 3)[:, None], frozenset({0}), {}, {0: {2, 3, 4}}),
     "a number": (lambda x, n: x * n[:, None], frozenset(), {}, {}),
     "a number that is compared": (lambda x, n: (n * 2 > 3) * x.sum(-1), frozenset(), {}, {0: {2, 3, 4}}),
+    "a place of a largest value": (lambda x, n: x * (x.argmax(-1) == n)[:, None], frozenset({0}), {}, {}),
     "an answer": (lambda x, n: torch.where(n == 3, 0, n), frozenset(), {}, {}),
     "an integer beside an input": (lambda x, n: x * (x < n[:, None]), frozenset(), {}, {}),
     "a count": (lambda x, n: (torch.ones(4, dtype=torch.int32) << n.int()) * x.sum(-1), frozenset(), {0: 32}, {}),
