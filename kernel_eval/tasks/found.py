@@ -109,7 +109,7 @@ def find(
         shifts=use.shifts,
         stable=sorts_stably(source),
         lone_nans=takes_the_other(source),
-        specials=Draw.SPECIAL in harder_than_mixed(source),
+        specials=Draw.SPECIAL in harder_than_mixed(source) and not takes_the_other(source),
         hides_products=watched.product_size > answered,
     )
 

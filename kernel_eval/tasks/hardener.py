@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from weir.kernel_eval.tasks.answers import Expected, far_apart, is_integer, largest, num_floating
+from weir.kernel_eval.tasks.changing import each_tensor
+from weir.kernel_eval.tasks.draws.matches import may_match
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.found import Found, find
-from weir.kernel_eval.tasks.hardening import Step, steps, steps_across
+from weir.kernel_eval.tasks.hardening import Step, integers_of, steps, steps_across
 from weir.kernel_eval.tasks.input_variants import Draw
+from weir.kernel_eval.tasks.watches.places import with_places
 
 if TYPE_CHECKING:
     from weir.kernel_eval.tasks.reference import Reference
@@ -66,13 +72,23 @@ class Hardener:
         found = known._replace(ties=known.ties or (takes_any and known.chooses), whole=takes_any)
         weights = _weights(model) if found.hides_products else ()
         found = found._replace(by_value=by_value, weights=weights, added=self._reference.added(model))
-        for number, choices in enumerate(steps(inputs, draw, found) if mixed else steps_across(inputs, draw, found)):
+        chosen = steps(inputs, draw, found) if mixed else steps_across(inputs, draw, found)
+        for number, choices in enumerate(itertools.chain(chosen, self._of_places(model, inputs, draw, found))):
             for step in choices:
                 made = self._taken(model, inputs, expected, step, seed + number, beside=(draw, mixed))
                 if made is not None:
                     inputs, expected = made
                     break
         return inputs, expected
+
+    def _of_places(self, model: Any, inputs: list[Any], draw: Draw, found: Found) -> Iterator[list[Step]]:
+        """Integers that are the places which the task computes."""
+        if draw is not Draw.MATCHED or not self._reference.watched(model).makes_places:
+            return
+        tensors = list(each_tensor(inputs))
+        own = [at for at, seen in integers_of(inputs, found) if may_match(tensors[at], seen)]
+        call = functools.partial(self._reference.outputs, model)
+        yield [Step(("places", 0), functools.partial(with_places, call, own))]
 
     def _taken(
         self,
@@ -94,11 +110,12 @@ class Hardener:
             if step.name not in self._accepted and self._refused[refused] >= _ATTEMPTS:
                 return None
             torch.manual_seed((seed + (attempt << 32)) % (1 << 63))
-            changed = step.apply(inputs)
-            answer = self._answer_to(model, changed, inputs, expected, step)
-            if answer is not None:
-                self._accepted.add(step.name)
-                return changed, answer
+            with contextlib.suppress(InvalidReference, UnsupportedReference):  # of a step that asks the task itself
+                changed = step.apply(inputs)
+                answer = self._answer_to(model, changed, inputs, expected, step)
+                if answer is not None:
+                    self._accepted.add(step.name)
+                    return changed, answer
             self._refused[refused] += 1
         return None
 

@@ -137,7 +137,7 @@ def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[
         yield from _of_probabilities(inputs)
         return
     if drawn is Draw.MATCHED:
-        integers = dict(_integers_of(inputs, found))
+        integers = dict(integers_of(inputs, found))
         change = functools.partial(matched, known=list(integers.values()))
         yield [Step(("matched", 0), functools.partial(together, list(integers), change))]
         return
@@ -299,7 +299,7 @@ def _beside_order(change: Change, across: bool, value: torch.Tensor) -> torch.Te
 
 def _of_order(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     """Integers in another order than the task's own draws all have."""
-    for at, seen in _integers_of(inputs, found):
+    for at, seen in integers_of(inputs, found):
         change_order = functools.partial(reordered, seen=seen, only_computes=found.only_computes)
         yield [Step(("another order", at), changing(at, change_order))]
         if found.adds and seen.distinct and not seen.sorted:  # places of a permutation, at which a sum is a copy
@@ -308,7 +308,7 @@ def _of_order(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
 
 def _of_wider(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     """Integers beyond the range of the task's own draws, where it only computes with them."""
-    for number, (at, seen) in enumerate(_integers_of(inputs, found) if found.only_computes else ()):
+    for number, (at, seen) in enumerate(integers_of(inputs, found) if found.only_computes else ()):
         if number in found.shifts:
             counts = functools.partial(shift_counts, seen=seen, width=found.shifts[number])
             yield [Step(("shifts", at), changing(at, counts))]
@@ -329,7 +329,7 @@ def _of_wider(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
 def _of_whole_rows(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
     """Rows of integers that hold one value, or but at one place; single ones; values that occur nowhere."""
     tensors = list(each_tensor(inputs))
-    for at, seen in _integers_of(inputs, found):
+    for at, seen in integers_of(inputs, found):
         rows = [functools.partial(even, seen=seen, ends=ends) for ends in _ENDS]
         yield [Step((f"even {ends}", at), changing(at, change)) for ends, change in zip(_ENDS, rows, strict=True)]
         for end in (0, -1):
@@ -347,16 +347,16 @@ def _of_whole_rows(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[lis
 def _of_guarded(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     """Integers that the task asks for."""
     tensors = list(each_tensor(inputs))
-    for number, (at, seen) in enumerate(() if found.only_computes else _integers_of(inputs, found)):
+    for number, (at, seen) in enumerate(() if found.only_computes else integers_of(inputs, found)):
         guarded = outside(seen, found.bounds.get(number, ()))
         for beyond in guarded:
             yield [Step((f"guarded {beyond}", at), changing(at, functools.partial(asked_for, numbers=(beyond,))))]
-    for at, _ in _integers_of(inputs, found) if found.asked else ():
+    for at, _ in integers_of(inputs, found) if found.asked else ():
         if tensors[at].dtype is not torch.bool:
             yield [Step(("asked", at), changing(at, functools.partial(asked_for, numbers=found.asked)))]
 
 
-def _integers_of(inputs: list[Any], found: Found) -> list[tuple[int, Integers]]:
+def integers_of(inputs: list[Any], found: Found) -> list[tuple[int, Integers]]:
     """Tensors of integers, by their number among all, and what is known of them."""
     integers = [at for at, tensor in enumerate(each_tensor(inputs)) if is_drawn_as_integers(tensor)]
     return list(zip(integers, found.integers, strict=False))
@@ -365,7 +365,7 @@ def _integers_of(inputs: list[Any], found: Found) -> list[tuple[int, Integers]]:
 def _of_few_masks(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     """Masks of few rows: in each call another row has one element alone that is not as the others."""
     tensors = list(each_tensor(inputs))
-    for at, seen in _integers_of(inputs, found):
+    for at, seen in integers_of(inputs, found):
         for end in (0, -1) if _has_few_rows(tensors[at]) else ():
             yield [Step((f"lone {end}", at), changing(at, functools.partial(lone, seen=seen, end=end)))]
 
@@ -393,7 +393,7 @@ def _of_crowds(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     tensors = list(each_tensor(inputs))
     for at in _floating(inputs) if found.chooses else ():
         yield [Step(("like rows", at), changing(at, with_like_rows), sensitive=True)]
-    for at, seen in () if found.only_computes else _integers_of(inputs, found):
+    for at, seen in () if found.only_computes else integers_of(inputs, found):
         if tensors[at].dtype is not torch.bool:
             yield [Step(("one place", at), changing(at, functools.partial(at_one_place, seen=seen)))]
 

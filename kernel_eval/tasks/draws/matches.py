@@ -24,7 +24,7 @@ def matched(values: Sequence[torch.Tensor], known: Sequence[Integers]) -> list[t
     changed: list[torch.Tensor] = []
     pool = torch.zeros(0, dtype=torch.int64)
     for value, seen in zip(values, known, strict=True):
-        if not _may_match(value, seen):
+        if not may_match(value, seen):
             changed.append(value)
             continue
         low, high = int(seen.values[0]), int(seen.values[-1])
@@ -46,7 +46,8 @@ def matched(values: Sequence[torch.Tensor], known: Sequence[Integers]) -> list[t
     return changed
 
 
-def _may_match(value: torch.Tensor, seen: Integers) -> bool:
+def may_match(value: torch.Tensor, seen: Integers) -> bool:
+    """Whether integers may be equal to others, by what is known of the task's own."""
     is_distinct = seen.distinct and not _differ_by_chance(value, seen)
     keeps = seen.sums_are_fixed or is_distinct or seen.symmetric or bool(seen.fixed.all())
     may_change = not keeps and value.shape == seen.fixed.shape

@@ -29,6 +29,13 @@ def test_nan_is_noted_wherever_it_occurs() -> None:
     assert (none.occur, hidden.occur) == (False, True)
 
 
+def test_nan_of_memory_that_holds_anything_is_not_noted() -> None:
+    held = torch.full((16,), torch.nan)
+    with Nans() as nans:
+        torch.empty(16).set_(held.untyped_storage(), 0, (16,)).clone()[2:].contiguous()
+    assert not nans.occur
+
+
 @pytest.mark.parametrize("function", ["(x.log() + y).argmax(-1)", "torch.floor(x.log2()).int()"])
 def test_inputs_of_which_only_hidden_nan_comes_are_none_of_a_tasks(function: str) -> None:
     reference = Reference(TASK.replace("FUNCTION", function), 30.0)

@@ -1,0 +1,75 @@
+"""Puts the places that a task computes where it compares its integers with them: few would be right by chance.
+
+A label is the place of the largest logit once in as many evaluations as there are classes, and a drafted token the one
+that its target would have taken as seldom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+_EQUALITIES = frozenset({"eq", "ne"})
+_SHARES = 0.25, 0.5, 1.0  # of an input that are put right, of which one is drawn for each row
+
+
+class _Places(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While the mode is active, integers of `own` become what they are compared with, in some places."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else the first operator imports torch._dynamo, which takes seconds
+
+    def __init__(self, own: list[torch.Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._own = {tensor.untyped_storage().data_ptr() for tensor in own if _is_whole(tensor)}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func.__name__.partition(".")[0] in _EQUALITIES and all(map(_is_whole, args[:2])):
+            one, other = args[:2] if self._is_own(args[0]) else args[1::-1]
+            if self._is_own(one) and not self._is_own(other):
+                _put(one, other)
+        return func(*args, **(kwargs or {}))
+
+    def _is_own(self, value: torch.Tensor) -> bool:
+        return value.untyped_storage().data_ptr() in self._own
+
+
+def with_places(call: Callable[[list[Any]], Any], numbers: Collection[int], inputs: list[Any]) -> list[Any]:
+    """Inputs in which some integers are what `call` compares them with; `numbers` of tensors say which may change."""
+    changed: list[Any] = tree_map_only(torch.Tensor, torch.clone, inputs)
+    tensors, given = _tensors(changed), _tensors(inputs)
+    with _Places([tensors[number] for number in numbers]):
+        call(changed)
+    for number in set(range(len(given))).difference(numbers):  # which the task may have changed
+        tensors[number].copy_(given[number])
+    return changed
+
+
+def _tensors(inputs: list[Any]) -> list[torch.Tensor]:
+    return [value for value in tree_leaves(inputs) if isinstance(value, torch.Tensor)]
+
+
+def _put(one: torch.Tensor, other: torch.Tensor) -> None:
+    """Some elements of `one` become one of those that they are compared with."""
+    picked = torch.broadcast_tensors(other, one)[0]  # type: ignore[no-untyped-call]
+    padded = (1,) * (picked.dim() - one.dim()) + tuple(one.shape)
+    for dimension, (size, own) in enumerate(zip(picked.shape, padded, strict=True)):
+        if own != size:
+            at = torch.randint(size, (*picked.shape[:dimension], 1, *picked.shape[dimension + 1 :])).to(other.device)
+            picked = picked.gather(dimension, at)
+    rows = torch.tensor(_SHARES)[torch.randint(len(_SHARES), (*one.shape[:1], *(1 for _ in one.shape[1:])))]
+    put = (torch.rand(one.shape) < rows).to(one.device)
+    one.copy_(torch.where(put, picked.reshape(one.shape).to(one.dtype), one))
+
+
+def _is_whole(value: Any) -> bool:
+    if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
+        return False
+    return value.dtype is not torch.bool and value.numel() > 1
