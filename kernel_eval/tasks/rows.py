@@ -24,6 +24,7 @@ _REPLACED_SHARE = 16  # one of so many rows is replaced
 _USUAL = 1e3  # a row so many times smaller than others is there because it is small
 _TINY_DIGITS = 3.0, 14.0  # after the point, before the first that is none: of the scale of tiny rows
 _ANY_SHARE = 4  # one of so many tiny rows is of any such scale, where it is known what counts
+_PIECES, _LEAST_PIECE = 4, 8  # of one dimension, and elements of one that is replaced
 _LEAST_ROWS = 4  # of a tensor whose rows are replaced
 _FLAT_BLOCK = 256  # elements; blocks that are smaller have a mask
 
@@ -78,7 +79,12 @@ def thinned(values: torch.Tensor) -> torch.Tensor:
 
 
 def with_zero_rows(value: torch.Tensor) -> torch.Tensor:
-    """Some rows along the last dimension, and one piece along the first, are zeros: what is divided by their size?"""
+    """Some rows along the last dimension, and one piece along the first, are zeros: what is divided by their size?
+
+    Of one dimension, it is one of four pieces, since a task may make rows of it (`rewards.view(-1, 8)`).
+    """
+    if _is_in_pieces(value):
+        return with_zero_rows(value.reshape(_PIECES, -1)).view(value.shape)
     if value.dim() < 2 or sums_to_one(value):
         return value
     changed = value.clone(memory_format=torch.contiguous_format)
@@ -90,11 +96,17 @@ def with_zero_rows(value: torch.Tensor) -> torch.Tensor:
     return changed
 
 
+def _is_in_pieces(value: torch.Tensor) -> bool:
+    return value.dim() == 1 and len(value) % _PIECES == 0 and len(value) >= _PIECES * _LEAST_PIECE
+
+
 def with_tiny_rows(value: torch.Tensor, added: Sequence[float] = ()) -> torch.Tensor:
     """Some rows along the last dimension are so small that what is added to their size, or is its least, counts.
 
-    `added`: what a task adds, or takes as the least; without any, it may be of any size.
+    `added`: what a task adds, or takes as the least; without any, it may be of any size. Of one dimension, as above.
     """
+    if _is_in_pieces(value):
+        return with_tiny_rows(value.reshape(_PIECES, -1), added).view(value.shape)
     if value.dim() < 2 or not 1 < value.shape[-1] <= value.numel() // _LEAST_ROWS or sums_to_one(value):
         return value
     changed = value.clone(memory_format=torch.contiguous_format)

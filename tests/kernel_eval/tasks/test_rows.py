@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from weir.kernel_eval.tasks.rows import MANY, every_nth, rows, thinned
+from weir.kernel_eval.tasks.rows import MANY, every_nth, rows, thinned, with_tiny_rows, with_zero_rows
 
 
 def test_of_few_elements_or_without_common_rows_nothing_is_left_out() -> None:
@@ -32,3 +32,14 @@ def test_rows_of_another_number_stay() -> None:
     assert rows(torch.arange(5), 4, slice(0, 2)).tolist() == [0, 1, 2, 3, 4]
     assert rows(torch.arange(4), 4, slice(0, 2)).tolist() == [0, 1]
     assert rows("text", 4, slice(0, 2)) == "text"
+
+
+def test_a_piece_of_one_dimension_is_zeros_or_tiny_as_a_row_is() -> None:
+    value = torch.rand(256) + 0.5
+    for changed in (with_zero_rows(value), with_tiny_rows(value, (1e-6,))):
+        small = changed.view(4, 64).abs().amax(-1) < 1e-2
+        assert int(small.sum()) == 1
+        assert torch.equal(changed.view(4, 64)[~small], value.view(4, 64)[~small])
+    odd = torch.rand(31)
+    assert with_zero_rows(odd) is odd
+    assert with_tiny_rows(odd) is odd
