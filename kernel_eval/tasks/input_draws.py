@@ -114,6 +114,8 @@ def _unit(declared: torch.Tensor) -> float:
 def _by_draw(values: torch.Tensor, draw: Draw, of: _Of) -> torch.Tensor:
     if draw is Draw.POSITIVE:
         return _by_draw(values, Draw.MIXED, of).abs().clamp_min(_LEAST)
+    if draw is Draw.NEGATIVE:
+        return -_by_draw(values, Draw.POSITIVE, of)
     if draw is Draw.AT_EDGES:
         return at_edges(values, of.dtype, of.numbers)
     if draw not in _SLICED:

@@ -48,6 +48,7 @@ class Draw(StrEnum):
     NORMAL = "normal"  # normals of scale 1
     BOUNDED = "bounded"  # from -1 to 1, most of them near the ends
     POSITIVE = "positive"  # magnitudes of a mixed draw, above zero
+    NEGATIVE = "negative"  # those below zero, as logarithms of probabilities are
     UNIT = "unit"  # from 0 to 1, most of them near the ends
     NEGATED = "negated"  # the task's own draw times minus one
     SCALED = "scaled"  # the task's own draw, slices of it times 1/4 to 4: keeps signs and zeros
@@ -93,7 +94,7 @@ OF_OWN = (
     *OF_MASKS,
 )  # floats are as the task draws them, then changed
 # What is tried if the reference has no finite answer to a draw, for example a logarithm of negative numbers.
-MILDER = (Draw.MILD, Draw.NORMAL, Draw.BOUNDED, Draw.POSITIVE, Draw.UNIT, Draw.NEGATED, Draw.SCALED)
+MILDER = (Draw.MILD, Draw.NORMAL, Draw.BOUNDED, Draw.POSITIVE, Draw.UNIT, Draw.NEGATIVE, Draw.NEGATED, Draw.SCALED)
 # What is tried before a mixed draw, where the task names functions of special values, such as isnan.
 SPECIAL = (Draw.SPECIAL, Draw.NANS, Draw.INFINITE)
 _TESTED = (1, 3, 5, 10, 20)  # XS, S, M and L of OpInfo

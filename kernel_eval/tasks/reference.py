@@ -293,6 +293,8 @@ class Reference:
         elif harder and self.watched(model).num_operators == 1:
             harder = (*harder[:-1], Draw.POINTS, harder[-1])  # the last is a hard draw
         milder = () if variant.draw is Draw.DECLARED else tuple(draw for draw in MILDER if draw is not variant.draw)
+        if variant.draw is not Draw.MIXED:  # beside values far below zero those near it count for little
+            milder = tuple(draw for draw in milder if draw is not Draw.NEGATIVE)
         for size in self._sizes(variant):
             for draw in (*harder, variant.draw, *milder, Draw.DECLARED):
                 yield from self._with_integers(Variant(draw, size=size, number=variant.number))

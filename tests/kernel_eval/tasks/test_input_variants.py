@@ -399,3 +399,17 @@ def test_labels_stay_what_they_are_where_all_else_is_negated() -> None:
     x, kept = redrawn([torch.rand(64, 80), labels], Draw.NEGATED)
     assert bool((x <= 0).all())
     assert torch.equal(kept, labels)
+
+
+def test_inputs_that_must_be_negative_are_far_below_zero_in_the_mixed_draw_alone() -> None:
+    source = SIZED.replace("FUNCTION", "torch.log1p(-torch.exp(x)).cumsum(-1)").replace(
+        "features) + 1", "features) - 1.1"
+    )
+    reference = Reference(source.replace("[features]", "[]"), 5.0)
+    model = reference.build([], 1)
+    inputs, _, variant = reference.question(model, 1, HARDEST)
+    assert variant.draw is Draw.NEGATIVE
+    assert float(inputs[0].min()) < -30
+    assert bool((inputs[0] <= 0).all())
+    _, _, other = reference.question(model, 1, Variant(Draw.WIDE))
+    assert other.draw is Draw.SCALED
