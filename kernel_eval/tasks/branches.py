@@ -31,6 +31,7 @@ _CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 _MOST_INPUTS = 3  # that are changed alone
 _MOST_TURNS = 4
+_MOST_ELEMENTS = 1 << 22  # of inputs: some tens of calls look for the changes
 _NUM_TURNED = 3  # draws, all of which a change leads the same way
 _JOINED = 64  # times as many values as an answer has: beside those beyond one bound, those beyond another do not count
 _LEAST_BOUND, _MOST_BOUND, _MOST_BOUNDS = 0.5, 100.0, 3  # that inputs are moved beyond
@@ -81,21 +82,30 @@ class Branches:
         in an answer after bounds, which are asked for one side at a time. Each change leads another way.
         """
         if self._turns is None:
-            own = [self._reference.inputs(number) for number in range(_NUM_TURNED)]
-            floating = [
-                at for at, value in enumerate(each_tensor(own[0])) if is_drawn(value) and not sums_to_one(value)
-            ]
-            alone = [(at,) for at in floating[:_MOST_INPUTS]]
-            self._turns = []
-            if self._reference.watched(model).asks_one:
-                groups = [*alone, *([tuple(floating)] if len(floating) > 1 else [])]
-                self._turns += self._find_turns(model, own, [Turn(at, name) for at in groups for name in _CHANGES])
-            if floating and self._joins(model, own[0]):
-                shifts = [sign * by for by in self._bounds(model) for sign in (1, -1)]
-                self._turns += self._find_turns(
-                    model, own, [Turn(at, by=by) for at in alone for by in shifts], sides=True
-                )
+            self._turns = self._all_turns(model)
         return self._turns
+
+    def _all_turns(self, model: Any) -> list[Turn]:
+        first = self._reference.inputs(0)
+        asks_one, joins = self._reference.watched(model).asks_one, self._joins(model, first)
+        size = sum(value.numel() for value in each_tensor(first))
+        floating = [at for at, value in enumerate(each_tensor(first)) if is_drawn(value) and not sums_to_one(value)]
+        if not (asks_one or joins) or not floating or size > _MOST_ELEMENTS:
+            return []
+        own = [first, *(self._reference.inputs(number) for number in range(1, _NUM_TURNED))]
+        alone = [(at,) for at in floating[:_MOST_INPUTS]]
+        found: list[Turn] = []
+        if asks_one:
+            groups = [*alone, *([tuple(floating)] if len(floating) > 1 else [])]
+            found += self._find_turns(model, own, [Turn(at, name) for at in groups for name in _CHANGES])
+        if joins and self._decides(model, first):
+            shifts = [sign * by for by in self._bounds(model) for sign in (1, -1)]
+            found += self._find_turns(model, own, [Turn(at, by=by) for at in alone for by in shifts], sides=True)
+        return found
+
+    def _decides(self, model: Any, inputs: list[Any]) -> bool:
+        branch = self._branch(model, inputs, sides=True)
+        return branch is not None and bool(branch[1])
 
     def turned(self, inputs: list[Any], number: int) -> list[Any]:
         """Inputs that one of the changes found was made to, or the same where there is none of this number."""

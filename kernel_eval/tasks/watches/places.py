@@ -13,6 +13,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from weir.kernel_eval.tasks.watches.pointwise import is_whole
+
 _EQUALITIES = frozenset({"eq", "ne"})
 _SHARES = 0.25, 0.5, 1.0  # of an input that are put right, of which one is drawn for each row
 
@@ -26,12 +28,12 @@ class _Places(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, own: list[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._own = {tensor.untyped_storage().data_ptr() for tensor in own if _is_whole(tensor)}
+        self._own = {tensor.untyped_storage().data_ptr() for tensor in own if tensor.numel()}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func.__name__.partition(".")[0] in _EQUALITIES and all(map(_is_whole, args[:2])):
+        if func.__name__.partition(".")[0] in _EQUALITIES and all(map(_are_several, args[:2])):
             one, other = args[:2] if self._is_own(args[0]) else args[1::-1]
             if self._is_own(one) and not self._is_own(other):
                 _put(one, other)
@@ -69,7 +71,6 @@ def _put(one: torch.Tensor, other: torch.Tensor) -> None:
     one.copy_(torch.where(put, picked.reshape(one.shape).to(one.dtype), one))
 
 
-def _is_whole(value: Any) -> bool:
-    if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
-        return False
-    return value.dtype is not torch.bool and value.numel() > 1
+def _are_several(value: Any) -> bool:
+    """Whether a value is a tensor of integers: a single one is a number that the task's code names."""
+    return is_whole(value) and value.numel() > 1

@@ -109,14 +109,17 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _note_places(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         given = [value for value in tree_leaves(args) if isinstance(value, torch.Tensor)]
         self.stores |= name in _STORES
-        self.matches_integers |= name in _MATCH and sum(map(_is_whole, given)) > 1
-        self.takes_places |= name in _AT_PLACES and any(map(_is_whole, given))
+        self.matches_integers |= name in _MATCH and sum(map(is_whole, given)) > 1
+        self.takes_places |= name in _AT_PLACES and any(map(is_whole, given))
         if name in _CHOOSE and any(value.is_floating_point() for value in given):
-            self.makes_places |= any(map(_is_whole, tree_leaves(result)))
+            self.makes_places |= any(map(is_whole, tree_leaves(result)))
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and not value.is_floating_point() and value.dtype is not torch.bool
+def is_whole(value: Any) -> bool:
+    """Whether a value is a tensor of integers."""
+    if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
+        return False
+    return value.dtype is not torch.bool
 
 
 def _is_one(value: Any) -> bool:

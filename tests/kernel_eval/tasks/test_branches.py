@@ -18,7 +18,7 @@ class Model(torch.nn.Module):
 def get_inputs():
     return [torch.randn(16, 64), torch.randn(16, 64)]
 """
-# The function, and what each of its changes of whole inputs is for: the least and the largest norm of both.
+# The function, the inputs that are changed as a whole, and how many times as large they become.
 DECIDING = {
     "return torch.where(x.norm() > 0, y.norm() / x.norm(), 1.0) * y": [("x", 0.0)],
     "return y * (x.norm() / y.norm()).clamp(max=10.0)": [("x", 100.0)],
