@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,13 @@ class Stack:
         assert answer.status_code == 200, answer.text
         return next(record for record in self.proxy.records() if record.session_id == session)
 
+    def calls_until(self, end: threading.Event, session: str) -> list[CallRecord]:
+        """Long calls, one after the other: a fast machine ends one before anything is published."""
+        found = []
+        while not end.is_set():
+            found.append(self.call(f"{session}-{len(found)}", max_tokens=400, ignore_eos=True))
+        return found
+
 
 @pytest.fixture
 def stack(tiny_model_dir: Path, tmp_path: Path, judge: Judge) -> Iterator[Stack]:
@@ -133,13 +141,16 @@ def test_sglang_serves_each_adapter_beside_its_base_and_records_name_its_version
     weights = (second / "model.safetensors").stat().st_size
     assert sum(file.stat().st_size for file in adapter_folder(second).iterdir()) < weights / 2
 
-    found: list[CallRecord] = []  # a call that is under way continues with the next adapter
-    calling = threading.Thread(target=lambda: found.append(stack.call("long", max_tokens=400, ignore_eos=True)))
-    calling.start()
-    time.sleep(1.0)
-    assert stack.publish(3).serving == [stack.engine.url]
-    calling.join(120)
-    assert versions(found[0]) == ["2", "3"]
+    with ThreadPoolExecutor(3) as threads:  # a call that is under way continues with the next adapter
+        published_third = threading.Event()
+        calling = [threads.submit(stack.calls_until, published_third, f"long-{each}") for each in range(3)]
+        time.sleep(1.0)
+        try:
+            report = stack.publish(3)
+        finally:
+            published_third.set()
+        found = [versions(record) for each in calling for record in each.result(120)]
+    assert report.serving == [stack.engine.url] and ["2", "3"] in found, found
     record = stack.call("two")
     assert (versions(record), unpack_logprobs(record.output_logprobs).tolist()) == (["3"], expected(third, record))
 

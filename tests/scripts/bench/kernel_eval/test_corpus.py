@@ -26,10 +26,10 @@ def test_the_whole_corpus_is_found() -> None:
     assert all("get_inputs" in case.task and "class Model(" in case.task for case in found)
 
 
-def test_judges_with_a_gpu_get_the_cheats_that_need_one_and_not_those_that_are_none_there() -> None:
+def test_judges_with_a_gpu_get_all_cheats_and_the_one_that_needs_a_gpu() -> None:
     without, on_gpu = ({case.name: case for case in cases(TESTS, on_gpu=there)} for there in (False, True))
-    assert on_gpu.keys() - without.keys() >= {"replays_a_graph", "pins_inputs_in_the_cache"}
-    assert without.keys() - on_gpu.keys() == {"compiles_otherwise_each_time", "works_in_the_background"}
+    assert on_gpu.keys() - without.keys() == {"pins_inputs_in_the_cache"}
+    assert without.keys() <= on_gpu.keys()
     assert on_gpu["tells_timed_calls_apart"].perf_trials == 3
     assert not any(case.perf_trials for case in without.values())
 
