@@ -1,10 +1,11 @@
-"""Changes of one tensor among the inputs of a call, which is named by its number among their tensors."""
+"""Changes of tensors among the inputs of a call, which are named by their numbers, and the steps that make them."""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._pytree import tree_map_only
@@ -30,6 +31,22 @@ _FAR_VALUE, _LESS, _LEAST = 1e5, 0.75, 1e-30  # beyond usual draws; so many time
 _HALF_RANGE = 1e3  # of what half precision holds, in the scales of values
 
 Change = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Step(NamedTuple):
+    """One change of inputs.
+
+    `sensitive`: whether a rounding may decide what the task answers to it; `alike`: one that keeps equal inputs equal ·
+    `exact`: none does, since inputs themselves are compared · `most`: it is left out where an answer becomes so many
+    times larger that others of it do not count.
+    """
+
+    name: tuple[str, int]
+    apply: Callable[[list[Any]], list[Any]]
+    sensitive: bool = False
+    alike: bool = False
+    exact: bool = False
+    most: float = math.inf
 
 
 def each_tensor(value: Any) -> Iterator[torch.Tensor]:
@@ -62,6 +79,17 @@ def _is_mask(value: torch.Tensor, seen: Integers | None) -> bool:
 
 def is_drawn(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() and tensor.numel() > 1 and not has_few_values(tensor)
+
+
+def integers_of(inputs: list[Any], known: Sequence[Integers]) -> list[tuple[int, Integers]]:
+    """Tensors of integers, by their number among all, and what is known of them."""
+    integers = [at for at, tensor in enumerate(each_tensor(inputs)) if is_drawn_as_integers(tensor)]
+    return list(zip(integers, known, strict=False))
+
+
+def floats_among(inputs: list[Any]) -> list[int]:
+    """The tensors of floats that are drawn anew, by number."""
+    return [at for at, tensor in enumerate(each_tensor(inputs)) if is_drawn(tensor) and not sums_to_one(tensor)]
 
 
 def changing(at: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[list[Any]], list[Any]]:

@@ -13,9 +13,9 @@ from weir.kernel_eval.tasks.draws.integer_draws import Integers
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.input_draws import redrawn
 from weir.kernel_eval.tasks.input_variants import Draw
-from weir.kernel_eval.tasks.integer_use import IntegerUse
 from weir.kernel_eval.tasks.task_source import decides, harder_than_mixed, sorts_stably, takes_the_other
 from weir.kernel_eval.tasks.watches.decisions import Decisions, Outcome
+from weir.kernel_eval.tasks.watches.integer_use import IntegerUse
 
 
 class Found(NamedTuple):

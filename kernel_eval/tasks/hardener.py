@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from weir.kernel_eval.tasks.answers import Expected, far_apart, is_integer, largest, num_floating
-from weir.kernel_eval.tasks.changing import each_tensor
+from weir.kernel_eval.tasks.changing import Step, each_tensor, integers_of
 from weir.kernel_eval.tasks.draws.matches import may_match
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.found import Found, find
-from weir.kernel_eval.tasks.hardening import Step, integers_of, steps, steps_across
+from weir.kernel_eval.tasks.hardening import steps, steps_across
 from weir.kernel_eval.tasks.input_variants import Draw
 from weir.kernel_eval.tasks.watches.places import with_places
 
@@ -70,7 +70,7 @@ class Hardener:
         known = self._known(model)
         takes_any = any(is_integer(output) for output in expected.outputs) and num_floating(inputs) > 0
         found = known._replace(ties=known.ties or (takes_any and known.chooses), whole=takes_any)
-        weights = _weights(model) if found.hides_products else ()
+        weights = _weights(model) if found.hides_products or draw is Draw.RELATED else ()
         found = found._replace(by_value=by_value, weights=weights, added=self._reference.added(model))
         chosen = steps(inputs, draw, found) if mixed else steps_across(inputs, draw, found)
         for number, choices in enumerate(itertools.chain(chosen, self._of_places(model, inputs, draw, found))):
@@ -86,7 +86,7 @@ class Hardener:
         if draw is not Draw.MATCHED or not self._reference.watched(model).makes_places:
             return
         tensors = list(each_tensor(inputs))
-        own = [at for at, seen in integers_of(inputs, found) if may_match(tensors[at], seen)]
+        own = [at for at, seen in integers_of(inputs, found.integers) if may_match(tensors[at], seen)]
         call = functools.partial(self._reference.outputs, model)
         yield [Step(("places", 0), functools.partial(with_places, call, own))]
 

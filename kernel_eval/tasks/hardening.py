@@ -10,27 +10,27 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
 from weir.kernel_eval.tasks.changing import (
     Change,
+    Step,
     beside_values,
     changing,
     each_tensor,
+    floats_among,
+    integers_of,
     is_drawn,
-    masks_among,
     of_scale,
     redrawing,
     together,
     with_values,
 )
-from weir.kernel_eval.tasks.draws.constant_inputs import is_constant, of_one_value, replacements
-from weir.kernel_eval.tasks.draws.crowds import at_one_place, with_like_rows
+from weir.kernel_eval.tasks.draws.constant_inputs import is_constant, replacements
 from weir.kernel_eval.tasks.draws.equal_values import (
     with_even_rows,
     with_extremes_again,
@@ -38,7 +38,6 @@ from weir.kernel_eval.tasks.draws.equal_values import (
     with_values_of,
 )
 from weir.kernel_eval.tasks.draws.integer_draws import (
-    Integers,
     above_zero,
     asked_for,
     even,
@@ -52,9 +51,7 @@ from weir.kernel_eval.tasks.draws.integer_draws import (
     widened,
     without_zeros,
 )
-from weir.kernel_eval.tasks.draws.matches import matched
 from weir.kernel_eval.tasks.draws.one_sided import one_sided
-from weir.kernel_eval.tasks.draws.probabilities import with_equal_rows, with_sure_rows
 from weir.kernel_eval.tasks.draws.python_numbers import other_but_zeros, other_numbers, other_whole
 from weir.kernel_eval.tasks.draws.regions import (
     keeping_regions,
@@ -62,7 +59,7 @@ from weir.kernel_eval.tasks.draws.regions import (
     with_held_states,
     with_pieces_of_one_sign,
 )
-from weir.kernel_eval.tasks.draws.together import are_alike, faded, with_far_squares, with_far_sums, with_lone_nans
+from weir.kernel_eval.tasks.draws.together import are_alike, with_far_squares, with_far_sums, with_lone_nans
 from weir.kernel_eval.tasks.extremes import (
     aligned,
     may_change,
@@ -73,10 +70,10 @@ from weir.kernel_eval.tasks.extremes import (
 from weir.kernel_eval.tasks.found import Found
 from weir.kernel_eval.tasks.input_draws import (
     has_few_values,
-    is_drawn_as_integers,
     sums_to_one,
 )
-from weir.kernel_eval.tasks.input_variants import OF_MASKS, OF_ONE_KIND, SPECIAL, Draw
+from weir.kernel_eval.tasks.input_variants import OF_ONE_KIND, OF_OWN, SPECIAL, Draw
+from weir.kernel_eval.tasks.own_draws import of_own
 from weir.kernel_eval.tasks.rows import (
     with_ends,
     with_one_sign,
@@ -97,22 +94,6 @@ _SIGNS = ((-1, 1), (1,), (-1,))  # of regions of one sign; a task may refuse one
 _ENDS = ((0, -1), (0,), (-1,))  # of rows of one value: the least, the largest, or both
 
 
-class Step(NamedTuple):
-    """One change of inputs.
-
-    `sensitive`: whether a rounding may decide what the task answers to it; `alike`: one that keeps equal inputs equal ·
-    `exact`: none does, since inputs themselves are compared · `most`: it is left out where an answer becomes so many
-    times larger that others of it do not count.
-    """
-
-    name: tuple[str, int]
-    apply: Callable[[list[Any]], list[Any]]
-    sensitive: bool = False
-    alike: bool = False
-    exact: bool = False
-    most: float = math.inf
-
-
 def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
     """The steps for inputs that are not of a mixed draw: along all dimensions but the last, and tiny rows of few.
 
@@ -122,24 +103,8 @@ def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[
     if drawn is Draw.STRUCTURED:
         yield from _of_structure(inputs, found)
         return
-    if drawn is Draw.TURNED:  # which another change might turn again
-        return
-    if drawn in OF_MASKS:  # alone, since what hides all of a call hides whatever else is in it
-        yield from _of_whole_masks(inputs, drawn, found)
-        return
-    if drawn is Draw.FADED:
-        yield [Step(("faded", 0), functools.partial(together, _floating(inputs), faded))]
-        return
-    if drawn is Draw.CROWDED:
-        yield from _of_crowds(inputs, found)
-        return
-    if drawn is Draw.SURE:
-        yield from _of_probabilities(inputs)
-        return
-    if drawn is Draw.MATCHED:
-        integers = dict(integers_of(inputs, found))
-        change = functools.partial(matched, known=list(integers.values()))
-        yield [Step(("matched", 0), functools.partial(together, list(integers), change))]
+    if drawn in OF_OWN and drawn is not Draw.DECLARED:
+        yield from of_own(inputs, drawn, found)
         return
     yield from _of_few_masks(inputs, found)
     if drawn in OF_ONE_KIND:
@@ -299,7 +264,7 @@ def _beside_order(change: Change, across: bool, value: torch.Tensor) -> torch.Te
 
 def _of_order(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     """Integers in another order than the task's own draws all have."""
-    for at, seen in integers_of(inputs, found):
+    for at, seen in integers_of(inputs, found.integers):
         change_order = functools.partial(reordered, seen=seen, only_computes=found.only_computes)
         yield [Step(("another order", at), changing(at, change_order))]
         if found.adds and seen.distinct and not seen.sorted:  # places of a permutation, at which a sum is a copy
@@ -308,7 +273,7 @@ def _of_order(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
 
 def _of_wider(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     """Integers beyond the range of the task's own draws, where it only computes with them."""
-    for number, (at, seen) in enumerate(integers_of(inputs, found) if found.only_computes else ()):
+    for number, (at, seen) in enumerate(integers_of(inputs, found.integers) if found.only_computes else ()):
         if number in found.shifts:
             counts = functools.partial(shift_counts, seen=seen, width=found.shifts[number])
             yield [Step(("shifts", at), changing(at, counts))]
@@ -329,7 +294,7 @@ def _of_wider(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
 def _of_whole_rows(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
     """Rows of integers that hold one value, or but at one place; single ones; values that occur nowhere."""
     tensors = list(each_tensor(inputs))
-    for at, seen in integers_of(inputs, found):
+    for at, seen in integers_of(inputs, found.integers):
         rows = [functools.partial(even, seen=seen, ends=ends) for ends in _ENDS]
         yield [Step((f"even {ends}", at), changing(at, change)) for ends, change in zip(_ENDS, rows, strict=True)]
         for end in (0, -1):
@@ -347,60 +312,21 @@ def _of_whole_rows(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[lis
 def _of_guarded(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     """Integers that the task asks for."""
     tensors = list(each_tensor(inputs))
-    for number, (at, seen) in enumerate(() if found.only_computes else integers_of(inputs, found)):
+    for number, (at, seen) in enumerate(() if found.only_computes else integers_of(inputs, found.integers)):
         guarded = outside(seen, found.bounds.get(number, ()))
         for beyond in guarded:
             yield [Step((f"guarded {beyond}", at), changing(at, functools.partial(asked_for, numbers=(beyond,))))]
-    for at, _ in integers_of(inputs, found) if found.asked else ():
+    for at, _ in integers_of(inputs, found.integers) if found.asked else ():
         if tensors[at].dtype is not torch.bool:
             yield [Step(("asked", at), changing(at, functools.partial(asked_for, numbers=found.asked)))]
-
-
-def integers_of(inputs: list[Any], found: Found) -> list[tuple[int, Integers]]:
-    """Tensors of integers, by their number among all, and what is known of them."""
-    integers = [at for at, tensor in enumerate(each_tensor(inputs)) if is_drawn_as_integers(tensor)]
-    return list(zip(integers, found.integers, strict=False))
 
 
 def _of_few_masks(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     """Masks of few rows: in each call another row has one element alone that is not as the others."""
     tensors = list(each_tensor(inputs))
-    for at, seen in integers_of(inputs, found):
+    for at, seen in integers_of(inputs, found.integers):
         for end in (0, -1) if _has_few_rows(tensors[at]) else ():
             yield [Step((f"lone {end}", at), changing(at, functools.partial(lone, seen=seen, end=end)))]
-
-
-def _of_whole_masks(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
-    for at, seen in masks_among(inputs, found.integers):
-        change = functools.partial(of_one_value, seen=seen, largest=drawn is Draw.SHOWN)
-        yield [Step((drawn.value, at), changing(at, change), sensitive=True)]
-
-
-def _of_probabilities(inputs: list[Any]) -> Iterator[list[Step]]:
-    """Rows of probabilities, alone and as those of another input."""
-    tensors = list(each_tensor(inputs))
-    places = [at for at, tensor in enumerate(tensors) if tensor.is_floating_point() and sums_to_one(tensor)]
-    for at in places:
-        yield [Step(("sure", at), changing(at, with_sure_rows), sensitive=True)]
-    if are_alike([tensors[at] for at in places]):
-        yield [
-            Step(("equal rows", 0), functools.partial(together, places, with_equal_rows), sensitive=True, alike=True)
-        ]
-
-
-def _of_crowds(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
-    """Rows alike, and integers, so that they go to one place."""
-    tensors = list(each_tensor(inputs))
-    for at in _floating(inputs) if found.chooses else ():
-        yield [Step(("like rows", at), changing(at, with_like_rows), sensitive=True)]
-    for at, seen in () if found.only_computes else integers_of(inputs, found):
-        if tensors[at].dtype is not torch.bool:
-            yield [Step(("one place", at), changing(at, functools.partial(at_one_place, seen=seen)))]
-
-
-def _floating(inputs: list[Any]) -> list[int]:
-    """The tensors of floats that are drawn anew, by number."""
-    return [at for at, tensor in enumerate(each_tensor(inputs)) if is_drawn(tensor) and not sums_to_one(tensor)]
 
 
 def _has_few_rows(tensor: torch.Tensor) -> bool:
@@ -425,7 +351,7 @@ def _of_pairs(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     """Values that two inputs share, where a task compares some."""
     if not found.decides or found.ties:
         return
-    for one, two in itertools.combinations(_floating(inputs)[:_MOST_COMPARED], 2):
+    for one, two in itertools.combinations(floats_among(inputs)[:_MOST_COMPARED], 2):
         yield [
             Step((f"shared {a}", b), functools.partial(_shared, a, b), exact=True) for a, b in ((one, two), (two, one))
         ]
@@ -433,14 +359,14 @@ def _of_pairs(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
 
 def _of_several(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     """Changes of all inputs together."""
-    tensors, floating = list(each_tensor(inputs)), _floating(inputs)
-    if found.ties or not are_alike([tensors[at] for at in floating]):
+    tensors, places = list(each_tensor(inputs)), floats_among(inputs)
+    if found.ties or not are_alike([tensors[at] for at in places]):
         return
     if found.lone_nans:
-        yield [Step(("lone NaN", 0), functools.partial(together, floating, with_lone_nans))]
-    if found.by_value and torch.finfo(tensors[floating[0]].dtype).max > _WIDE:
+        yield [Step(("lone NaN", 0), functools.partial(together, places, with_lone_nans))]
+    if found.by_value and torch.finfo(tensors[places[0]].dtype).max > _WIDE:
         for name, change in (("far squares", with_far_squares), ("far sums", with_far_sums)):
-            yield [Step((name, 0), functools.partial(together, floating, change), sensitive=True)]
+            yield [Step((name, 0), functools.partial(together, places, change), sensitive=True)]
 
 
 def _shared(source: int, at: int, inputs: list[Any]) -> list[Any]:

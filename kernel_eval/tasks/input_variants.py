@@ -39,6 +39,7 @@ class Draw(StrEnum):
     FADED = "faded"  # the task's own draw, all inputs nearly zero together, or zero
     MATCHED = "matched"  # the task's own draw with integers of few values, so that many are equal to others
     SURE = "sure"  # the task's own draw with rows of probabilities that are sure of one place, even, or equal to others
+    RELATED = "related"  # the task's own draw with rows that equal, oppose or are near others
     TURNED = "turned"  # the task's own draw, inputs changed as a whole: a number made of all of one decides otherwise
     CROWDED = "crowded"  # the task's own draw with nearly all rows alike, and integers: they go to one place
     TINY = "tiny"  # normals of scale 0.001 to 0.003: what is added to a divisor counts
@@ -89,6 +90,7 @@ OF_OWN = (
     Draw.FADED,
     Draw.CROWDED,
     Draw.TURNED,
+    Draw.RELATED,
     Draw.SURE,
     Draw.MATCHED,
     *OF_MASKS,

@@ -30,9 +30,16 @@ def more_draws(watch: PointwiseWatch, inputs: list[Any], integers: Sequence[Inte
     kinds[Draw.CROWDED] = watch.takes_places and (watch.makes_places or any(map(_are_places, integers)))
     kinds[Draw.SURE] = any(value.is_floating_point() and sums_to_one(value) for value in each_tensor(inputs))
     kinds[Draw.MATCHED] = watch.matches_integers and not watch.stores and any(map(_are_places, integers))
+    kinds[Draw.RELATED] = watch.turns and (watch.pairs_rows or _are_of_one_width(inputs))
     kinds |= dict.fromkeys(OF_MASKS, any(masks_among(inputs, integers)))
     kinds[Draw.STRUCTURED] = bool(integers) or any(map(_has_structure, each_tensor(inputs)))
     return [draw for draw, is_needed in kinds.items() if is_needed]
+
+
+def _are_of_one_width(inputs: list[Any]) -> bool:
+    """Whether several inputs of floats have rows, and rows of one width."""
+    widths = [value.shape[-1] for value in each_tensor(inputs) if is_drawn(value) and value.dim() > 1]
+    return len(widths) > len(set(widths))
 
 
 def _are_places(seen: Integers) -> bool:

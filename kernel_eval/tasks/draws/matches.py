@@ -11,11 +11,13 @@ from collections.abc import Sequence
 import torch
 
 from weir.kernel_eval.tasks.draws.integer_draws import Integers, any_seen
+from weir.kernel_eval.tasks.draws.places import seldom
 
 _POOL = 8  # values, of which each is half as frequent as the one before
 _OWN = 8  # one of so many keeps its own value, which matches hardly any
 _ALIKE = (0.0, 0.5, 0.9, 1.0)  # of a row, the shares that are as in another tensor of the same shape
 _LEAST_VALUES = 3
+_AGAIN, _LEAST_ROWS = 4, 4  # one of so many rows is as another; of no fewer rows
 _SELDOM = 0.25  # pairs of a row that are equal
 
 
@@ -33,17 +35,36 @@ def matched(values: Sequence[torch.Tensor], known: Sequence[Integers]) -> list[t
             pool = pool[torch.randperm(len(pool))]
         shares = 0.5 ** torch.arange(len(pool), dtype=torch.float32)
         drawn = pool[torch.multinomial(shares, value.numel(), replacement=True)].view(value.shape)
+        is_whole = torch.zeros(value.shape, dtype=torch.bool)  # in a row that is all as in another tensor
         for other in changed:
             if other.shape == value.shape and not seen.sorted:
                 of_row = torch.tensor(_ALIKE)[torch.randint(len(_ALIKE), (*value.shape[:-1], 1))]
-                drawn = torch.where(torch.rand(value.shape) < of_row, other.cpu().to(drawn), drawn)
+                takes = torch.rand(value.shape) < of_row
+                is_whole = takes & (of_row == 1)
+                drawn = torch.where(takes, other.cpu().to(drawn), drawn)
                 break
         own = value.cpu().to(torch.int64)
-        keeps = seen.fixed | (torch.randint(_OWN, value.shape) == 0) if len(values) > 1 else seen.fixed
+        keeps = seen.fixed | ((torch.randint(_OWN, value.shape) == 0) & ~is_whole) if len(values) > 1 else seen.fixed
         drawn = torch.where(keeps, own, drawn)
-        drawn = drawn.sort(-1).values if seen.sorted else drawn
+        drawn = drawn.sort(-1).values if seen.sorted else _with_rows_again(drawn, seen.fixed)
         changed.append(drawn.to(value.dtype).to(value.device))
     return changed
+
+
+def _with_rows_again(drawn: torch.Tensor, fixed: torch.Tensor) -> torch.Tensor:
+    """Some rows are as others, all of them or but for one place; what is fixed stays."""
+    if drawn.dim() < 2 or drawn.shape[-1] < 2 or drawn.numel() // drawn.shape[-1] < _LEAST_ROWS:
+        return drawn
+    rows = drawn.clone(memory_format=torch.contiguous_format).view(-1, drawn.shape[-1])
+    order = torch.randperm(len(rows))
+    count = max(1, len(rows) // _AGAIN)
+    again = rows[order[count : 2 * count]]
+    places = seldom(count, rows.shape[1])
+    other = rows[torch.randint(len(rows), (count,)), torch.randint(rows.shape[1], (count,))]
+    differs = torch.arange(count) % 2 == int(torch.randint(2, ()))
+    again[differs, places[differs]] = other[differs]
+    rows[order[:count]] = again
+    return torch.where(fixed, drawn, rows.view(drawn.shape))
 
 
 def may_match(value: torch.Tensor, seen: Integers) -> bool:

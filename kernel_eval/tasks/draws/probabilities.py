@@ -9,20 +9,25 @@ from collections.abc import Sequence
 
 import torch
 
+from weir.kernel_eval.tasks.draws.places import seldom
+
 _SHARE = 8  # one of so many rows is of each kind
 _LEAST_ROWS = 2
+_LEFT = 0.02  # of what was there, in a row that is nearly sure
 
 
 def with_sure_rows(value: torch.Tensor) -> torch.Tensor:
-    """Some rows with all of it at one place, whose entropy is zero, and some with the same everywhere."""
+    """Some rows with all of it at one place, whose entropy is zero, some with nearly all, some the same everywhere."""
     if value.dim() < 2 or value.numel() // value.shape[-1] < _LEAST_ROWS:
         return value
     rows = value.clone(memory_format=torch.contiguous_format).view(-1, value.shape[-1])
     count = max(1, len(rows) // _SHARE)
     order = torch.randperm(len(rows)).to(value.device)
-    sure, even = order[:count], order[count : 2 * count]
-    places = torch.randint(value.shape[-1], (len(sure), 1), device=value.device)
-    rows[sure] = torch.zeros_like(rows[sure]).scatter_(1, places, 1.0)
+    sure, even, nearly = (order[number * count : (number + 1) * count] for number in range(3))
+    for chosen, left in ((sure, 0.0), (nearly, _LEFT)):
+        places = seldom(len(chosen), value.shape[-1])[: len(chosen), None].to(value.device)
+        one = torch.zeros_like(rows[chosen]).scatter_(1, places, 1.0)
+        rows[chosen] = rows[chosen] * left + one * (1 - left)
     rows[even] = 1.0 / value.shape[-1]
     return rows.view(value.shape)
 

@@ -37,7 +37,7 @@ _AT_PLACES = frozenset(
 )  # take integers, and do something where they say
 _ADD = frozenset(
     {
-        *("add", "add_", "sub", "sub_", "rsub", "clamp", "clamp_", "clamp_min", "clamp_min_"),
+        *("add", "add_", "sub", "sub_", "rsub", "clamp", "clamp_", "clamp_min", "clamp_min_", "lt", "le", "gt", "ge"),
         *("native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit"),
         *("_native_batch_norm_legit_no_training", "_fused_rms_norm"),
     }
@@ -45,6 +45,7 @@ _ADD = frozenset(
 _LEAST_ADDED, _MOST_ADDED = 1e-16, 1e-2
 _STORES = frozenset({"index_copy", "index_copy_", "scatter", "scatter_", "put", "put_"})
 _MATCH = frozenset({"eq", "ne", "isin"})
+_TURN = frozenset({"where", "abs", "maximum", "minimum", "topk", "sort", "masked_fill"}) | _EXTREMES
 _ASK = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "relu", "clamp_max", "minimum", "_local_scalar_dense"}) | _BOUND
 
 
@@ -70,8 +71,12 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.stores = False  # at places, of which two may be the same
         self.num_gates = 0  # sigmoids and tangents: of some steps of a recurrence, if they are many
         self.asks_one = False  # an operator compares or bounds one number, or hands it to Python, which may
+        self.turns = False  # an operator chooses, compares, bounds or ends somewhere, so that some values differ
+        self.pairs_rows = False  # an operator gives a value for each pair of rows
         self.num_last = 0  # elements of what the last operator gave, if that is one tensor
-        self.added: set[float] = set()  # small numbers that are added, or are the least: they count beside small values
+        self.added: set[float] = (
+            set()
+        )  # small numbers that are added, the least, or compared: they count beside small values
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -101,6 +106,8 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.num_joined = max(self.num_joined, args[0].numel() // max(1, made[0].numel()))
         self.asks_one |= name in _ASK and first and args[0].is_floating_point()
         self.num_gates += _GATES.get(name, 0)
+        self.turns |= name in _ASK or name in _TURN
+        self.pairs_rows |= any(map(_is_of_pairs, made))
         self.is_quotient |= name in _QUOTIENTS
         divides = (name in _DIVIDE and second) or (name in _NORMALIZE and any(map(_is_one, made)))
         if divides or (name in _BOUND and first):
@@ -120,6 +127,12 @@ def is_whole(value: Any) -> bool:
     if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
         return False
     return value.dtype is not torch.bool
+
+
+def _is_of_pairs(value: Any) -> bool:
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.dim() < 2:
+        return False
+    return value.shape[-1] == value.shape[-2] > 1
 
 
 def _is_one(value: Any) -> bool:

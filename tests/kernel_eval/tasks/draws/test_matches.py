@@ -40,3 +40,13 @@ def test_masks_and_what_is_the_same_in_each_draw_stay_and_an_order_is_kept() -> 
     assert changed[1] is same
     assert torch.equal(changed[2], changed[2].sort().values)
     assert not torch.equal(changed[2], sorted_[0])
+
+
+def test_some_rows_are_as_another_tensor_s_whole_and_some_as_others_of_their_own() -> None:
+    torch.manual_seed(1)
+    one, two = ([torch.randint(0, 32000, (32, 16)) for _ in range(4)] for _ in range(2))
+    changed = matched([one[0], two[0]], [seen_of(*one), seen_of(*two)])
+    assert int((changed[0] == changed[1]).all(-1).sum()) >= 2
+    num_equal = (changed[0][:, None] == changed[0]).sum(-1).fill_diagonal_(0)
+    assert bool((num_equal == 16).any())
+    assert bool((num_equal == 15).any())

@@ -8,14 +8,13 @@ below the width of what is shifted, beyond which no language defines it.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
-
-from weir.kernel_eval.tasks.answers import integers_among
 
 _VALUES = frozenset(
     """sum amax amin aminmax max min prod cumsum cumprod cummax cummin any all mean mm bmm matmul dot mv cat stack flip
@@ -59,11 +58,12 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._seen: set[int] = set()
         self._integers = WeakTensorKeyDictionary()  # tensors made of them alone, and which
         self._given = WeakTensorKeyDictionary()  # tensors made of any input
-        for number, tensor in enumerate(integers_among(inputs)):
-            self._integers[tensor] = frozenset({number})
+        numbers = itertools.count()
         for value in tree_leaves(inputs):
             if isinstance(value, torch.Tensor):
                 self._given[value] = True
+                if not (value.is_floating_point() or value.is_complex()):
+                    self._integers[value] = frozenset({next(numbers)})
 
     def compared(self, outputs: list[torch.Tensor]) -> frozenset[int]:
         """The integers that have no place beyond their own range, after the call whose `outputs` these are."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from weir.kernel_eval.tasks.integer_use import IntegerUse
+from weir.kernel_eval.tasks.watches.integer_use import IntegerUse
 
 POSITIONS = torch.arange(6)
 USES: dict[str, tuple[Callable[[Any, Any], torch.Tensor], frozenset[int], dict[int, int], dict[int, set[int]]]] = {

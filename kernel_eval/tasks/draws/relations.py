@@ -1,0 +1,82 @@
+"""Rows that stand to others as random ones never do: equal, opposite, along one line, near, in clusters of a label.
+
+Random rows are far from each other and at right angles, so that what a task does with other ones (a margin between
+angles, a triplet that is easy, two models that agree) counts nowhere. Draws use torch's generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import torch
+
+_SHARE = 4  # one of so many rows stands to another
+_LEAST_ROWS = 4  # of a tensor whose rows stand to each other
+_OFF = 0.05  # of a row's scale: how far a near one is off
+_DIGITS = 0.6  # before and after the point, at most, of how many times as long one along a line is
+_CLUSTERED = 0.5  # of the labels
+
+
+class Relation(StrEnum):
+    """How a row stands to another."""
+
+    EQUAL = "equal"
+    OPPOSITE = "opposite"
+    ALONG = "along"  # times a positive number
+    NEAR = "near"
+
+
+def with_related_rows(
+    value: torch.Tensor, source: torch.Tensor, relations: Sequence[Relation], labels: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Some rows stand to rows of `source`, a tensor of the same width, in one of the relations each.
+
+    Half of them stand to the row of the same number, if `source` has as many, or else to the one that `labels` names,
+    which has one for each row. It may be the value itself, of which the rows that others stand to stay.
+    """
+    width = value.shape[-1]
+    rows = value.clone(memory_format=torch.contiguous_format).view(-1, width)
+    others = source.detach().reshape(-1, width).to(rows)
+    if source is value and len(rows) < _LEAST_ROWS:
+        return value
+    order = torch.randperm(len(rows))
+    count = max(1, len(rows) // _SHARE, min(len(relations), len(rows) // 2))
+    chosen = order[:count]
+    if source is value:
+        of = order[count : 2 * count]
+    else:
+        of = torch.randint(len(others), (count,))
+        own = chosen if len(others) == len(rows) else of if labels is None else labels.reshape(-1).cpu()[chosen]
+        takes = (torch.arange(count) // len(relations) % 2 == 0) & (own >= 0) & (own < len(others))
+        of = torch.where(takes, own, of)
+    kinds = (torch.arange(count) + int(torch.randint(len(relations), ()))) % len(relations)
+    for number, relation in enumerate(relations):
+        at = kinds == number
+        rows[chosen[at].to(rows.device)] = _standing(others[of[at].to(rows.device)], relation)
+    return rows.view(value.shape)
+
+
+def _standing(rows: torch.Tensor, relation: Relation) -> torch.Tensor:
+    if relation is Relation.OPPOSITE:
+        return -rows
+    if relation is Relation.ALONG:
+        digits = (torch.rand(len(rows), 1, device=rows.device) * 2 - 1) * _DIGITS
+        return rows * (10.0**digits).to(rows)
+    return _near(rows) if relation is Relation.NEAR else rows
+
+
+def _near(rows: torch.Tensor) -> torch.Tensor:
+    scale = rows.float().square().mean(-1, keepdim=True).sqrt().to(rows)
+    return rows + _OFF * scale * torch.randn_like(rows)
+
+
+def with_clusters(value: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The rows of some labels lie near one of theirs. `labels`: one for each row."""
+    rows = value.clone(memory_format=torch.contiguous_format).view(-1, value.shape[-1])
+    flat = labels.reshape(-1).to(rows.device)
+    known = torch.unique(flat)
+    for label in known[torch.randperm(len(known))[: max(1, round(_CLUSTERED * len(known)))].to(known.device)]:
+        at = (flat == label).nonzero().squeeze(1)
+        rows[at] = _near(rows[at[:1]].expand(len(at), -1))
+    return rows.view(value.shape)

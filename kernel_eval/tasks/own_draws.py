@@ -1,0 +1,120 @@
+"""The steps for a task's own floats where a call is of one kind: masks, crowds, probabilities, related rows."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from weir.kernel_eval.tasks.changing import (
+    Step,
+    changing,
+    each_tensor,
+    floats_among,
+    integers_of,
+    masks_among,
+    together,
+)
+from weir.kernel_eval.tasks.draws.constant_inputs import of_one_value
+from weir.kernel_eval.tasks.draws.crowds import at_one_place, with_like_rows
+from weir.kernel_eval.tasks.draws.matches import matched
+from weir.kernel_eval.tasks.draws.probabilities import with_equal_rows, with_sure_rows
+from weir.kernel_eval.tasks.draws.relations import Relation, with_clusters, with_related_rows
+from weir.kernel_eval.tasks.draws.together import are_alike, faded
+from weir.kernel_eval.tasks.found import Found
+from weir.kernel_eval.tasks.input_draws import sums_to_one
+from weir.kernel_eval.tasks.input_variants import OF_MASKS, Draw
+
+_MOST_RELATED = 4  # inputs
+
+
+def of_own(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
+    """The steps for a draw; none for one that another change might turn again."""
+    if drawn in OF_MASKS:  # alone, since what hides all of a call hides whatever else is in it
+        yield from _of_whole_masks(inputs, drawn, found)
+    elif drawn is Draw.FADED:
+        yield [Step(("faded", 0), functools.partial(together, floats_among(inputs), faded))]
+    elif drawn is Draw.CROWDED:
+        yield from _of_crowds(inputs, found)
+    elif drawn is Draw.SURE:
+        yield from _of_probabilities(inputs)
+    elif drawn is Draw.RELATED:
+        yield from _of_relations(inputs, found)
+    elif drawn is Draw.MATCHED:
+        integers = dict(integers_of(inputs, found.integers))
+        change = functools.partial(matched, known=list(integers.values()))
+        yield [Step(("matched", 0), functools.partial(together, list(integers), change))]
+
+
+def _of_whole_masks(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
+    for at, seen in masks_among(inputs, found.integers):
+        change = functools.partial(of_one_value, seen=seen, largest=drawn is Draw.SHOWN)
+        yield [Step((drawn.value, at), changing(at, change), sensitive=True)]
+
+
+def _of_probabilities(inputs: list[Any]) -> Iterator[list[Step]]:
+    """Rows of probabilities, alone and as those of another input."""
+    tensors = list(each_tensor(inputs))
+    places = [at for at, tensor in enumerate(tensors) if tensor.is_floating_point() and sums_to_one(tensor)]
+    for at in places:
+        yield [Step(("sure", at), changing(at, with_sure_rows), sensitive=True)]
+    if are_alike([tensors[at] for at in places]):
+        yield [
+            Step(("equal rows", 0), functools.partial(together, places, with_equal_rows), sensitive=True, alike=True)
+        ]
+
+
+def _of_crowds(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
+    """Rows alike, and integers, so that they go to one place."""
+    tensors = list(each_tensor(inputs))
+    for at in floats_among(inputs) if found.chooses else ():
+        yield [Step(("like rows", at), changing(at, with_like_rows), sensitive=True)]
+    for at, seen in () if found.only_computes else integers_of(inputs, found.integers):
+        if tensors[at].dtype is not torch.bool:
+            yield [Step(("one place", at), changing(at, functools.partial(at_one_place, seen=seen)))]
+
+
+def _of_relations(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
+    """Rows near others of their label, then some that stand to others of their input, others before it, parameters."""
+    tensors = list(each_tensor(inputs))
+    places = [at for at in floats_among(inputs)[:_MOST_RELATED] if tensors[at].dim() > 1 and tensors[at].shape[-1] > 1]
+    of_rows = {at: _labels(inputs, found, tensors[at]) for at in places}
+    for of, at in ((of, at) for at, labelled in of_rows.items() for of in labelled):
+        change = functools.partial(with_clusters, labels=tensors[of])
+        yield [Step((f"clusters of {of}", at), changing(at, change), sensitive=True)]
+    for number, at in enumerate(places):
+        labels = tensors[of_rows[at][0]] if of_rows[at] else None
+        alone = [Relation.ALONG, Relation.OPPOSITE, Relation.NEAR, *([Relation.EQUAL] if found.matches else [])]
+        yield _related(at, at, alone, labels=None)
+        for source in (*found.weights, *places[:number]):  # rows of the last are certain to stay
+            other = tensors[source] if isinstance(source, int) else source
+            if other.shape[-1] == tensors[at].shape[-1] and other.is_floating_point():
+                yield _related(at, source, list(Relation), labels)
+
+
+def _labels(inputs: list[Any], found: Found, value: torch.Tensor) -> list[int]:
+    """The tensors of integers, by number, that have one for each row of a tensor."""
+    tensors, num_rows = list(each_tensor(inputs)), value.numel() // value.shape[-1]
+    integers = [of for of, _ in integers_of(inputs, found.integers)]
+    return [of for of in integers if tensors[of].numel() == num_rows and tensors[of].dtype is not torch.bool]
+
+
+def _related(at: int, source: int | torch.Tensor, relations: list[Relation], labels: torch.Tensor | None) -> list[Step]:
+    """The step in which rows stand in all relations to those of an input or a parameter, then those of one each."""
+    name = f"rows of {source}" if isinstance(source, int) else f"rows of {tuple(source.shape)}"
+    return [
+        Step(
+            (f"{'-'.join(some)} to {name}", at), functools.partial(_standing, at, source, some, labels), sensitive=True
+        )
+        for some in (relations, *([relation] for relation in relations))
+    ]
+
+
+def _standing(
+    at: int, source: int | torch.Tensor, relations: list[Relation], labels: torch.Tensor | None, inputs: list[Any]
+) -> list[Any]:
+    other = list(each_tensor(inputs))[source] if isinstance(source, int) else source
+    change = functools.partial(with_related_rows, source=other, relations=relations, labels=labels)
+    return changing(at, change)(inputs)
