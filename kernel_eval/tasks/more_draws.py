@@ -9,7 +9,7 @@ import torch
 
 from weir.kernel_eval.tasks.changing import each_tensor, is_drawn, masks_among
 from weir.kernel_eval.tasks.draws.constant_inputs import is_constant
-from weir.kernel_eval.tasks.draws.integer_draws import Integers
+from weir.kernel_eval.tasks.draws.integer_draws import Integers, left_out_labels
 from weir.kernel_eval.tasks.draws.together import are_alike
 from weir.kernel_eval.tasks.input_draws import has_few_values, sums_to_one
 from weir.kernel_eval.tasks.input_variants import OF_MASKS, Draw
@@ -32,6 +32,7 @@ def more_draws(watch: PointwiseWatch, inputs: list[Any], integers: Sequence[Inte
     kinds[Draw.MATCHED] = watch.matches_integers and not watch.stores and any(map(_are_places, integers))
     kinds[Draw.RELATED] = watch.turns and (watch.pairs_rows or _are_of_one_width(inputs))
     kinds |= dict.fromkeys(OF_MASKS, any(masks_among(inputs, integers)))
+    kinds[Draw.HIDDEN] |= any(left_out_labels(seen, watch.asked) for seen in integers)
     kinds[Draw.STRUCTURED] = bool(integers) or any(map(_has_structure, each_tensor(inputs)))
     return [draw for draw, is_needed in kinds.items() if is_needed]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,9 +18,11 @@ from weir.kernel_eval.tasks.changing import (
     masks_among,
     together,
 )
-from weir.kernel_eval.tasks.draws.constant_inputs import of_one_value
+from weir.kernel_eval.tasks.draws.constant_inputs import of_one_label, of_one_value
 from weir.kernel_eval.tasks.draws.crowds import at_one_place, with_like_rows
+from weir.kernel_eval.tasks.draws.integer_draws import left_out_labels
 from weir.kernel_eval.tasks.draws.matches import matched
+from weir.kernel_eval.tasks.draws.one_sided import one_sided
 from weir.kernel_eval.tasks.draws.probabilities import with_equal_rows, with_sure_rows
 from weir.kernel_eval.tasks.draws.relations import Relation, with_clusters, with_related_rows
 from weir.kernel_eval.tasks.draws.together import are_alike, faded
@@ -49,9 +52,14 @@ def of_own(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]
 
 
 def _of_whole_masks(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
+    """Masks that hide or show all of a call, and labels that leave all of it out."""
     for at, seen in masks_among(inputs, found.integers):
         change = functools.partial(of_one_value, seen=seen, largest=drawn is Draw.SHOWN)
         yield [Step((drawn.value, at), changing(at, change), sensitive=True)]
+    for at, seen in integers_of(inputs, found.integers) if drawn is Draw.HIDDEN else ():
+        for label in left_out_labels(seen, found.asked):
+            change = functools.partial(of_one_label, label=label)
+            yield [Step((f"all {label}", at), changing(at, change), sensitive=True)]
 
 
 def _of_probabilities(inputs: list[Any]) -> Iterator[list[Step]]:
@@ -77,21 +85,32 @@ def _of_crowds(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
 
 
 def _of_relations(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
-    """Rows near others of their label, then some that stand to others of their input, others before it, parameters."""
+    """Rows that stand to others of their input, are near those of their label, or stand to those of other tensors."""
     tensors = list(each_tensor(inputs))
     places = [at for at in floats_among(inputs)[:_MOST_RELATED] if tensors[at].dim() > 1 and tensors[at].shape[-1] > 1]
     of_rows = {at: _labels(inputs, found, tensors[at]) for at in places}
+    relations = [relation for relation in Relation if relation is not Relation.EQUAL or found.matches]
+    widths = [tensors[at].shape[-1] for at in places]
+    for at in places:
+        is_paired = widths.count(tensors[at].shape[-1]) > 1  # beside opposite rows, none is on one side of all
+        alone = [relation for relation in relations if relation is not Relation.OPPOSITE or not is_paired]
+        yield _related(at, at, alone, labels=None)
     for of, at in ((of, at) for at, labelled in of_rows.items() for of in labelled):
         change = functools.partial(with_clusters, labels=tensors[of])
         yield [Step((f"clusters of {of}", at), changing(at, change), sensitive=True)]
-    for number, at in enumerate(places):
-        labels = tensors[of_rows[at][0]] if of_rows[at] else None
-        alone = [Relation.ALONG, Relation.OPPOSITE, Relation.NEAR, *([Relation.EQUAL] if found.matches else [])]
-        yield _related(at, at, alone, labels=None)
-        for source in (*found.weights, *places[:number]):  # rows of the last are certain to stay
-            other = tensors[source] if isinstance(source, int) else source
-            if other.shape[-1] == tensors[at].shape[-1] and other.is_floating_point():
-                yield _related(at, source, list(Relation), labels)
+    pairs = [pair for pair in itertools.combinations(places, 2) if _are_of_one_width(*(tensors[at] for at in pair))]
+    for one, two in pairs:  # the last changes, or the one with more rows
+        source, at = (one, two) if tensors[one].numel() <= tensors[two].numel() else (two, one)
+        yield _related(at, source, relations, tensors[of_rows[at][0]] if of_rows[at] else None)
+    for at, source in pairs:  # the other way round, too, rows would be on either side of each
+        yield [Step((f"one side of {source}", at), functools.partial(_on_one_side, at, source), sensitive=True)]
+    for at, weight in itertools.product(places, found.weights):
+        if _are_of_one_width(tensors[at], weight) and weight.is_floating_point():
+            yield _related(at, weight, relations, tensors[of_rows[at][0]] if of_rows[at] else None)
+
+
+def _are_of_one_width(one: torch.Tensor, two: torch.Tensor) -> bool:
+    return one.shape[-1] == two.shape[-1]
 
 
 def _labels(inputs: list[Any], found: Found, value: torch.Tensor) -> list[int]:
@@ -118,3 +137,11 @@ def _standing(
     other = list(each_tensor(inputs))[source] if isinstance(source, int) else source
     change = functools.partial(with_related_rows, source=other, relations=relations, labels=labels)
     return changing(at, change)(inputs)
+
+
+def _on_one_side(at: int, source: int, inputs: list[Any]) -> list[Any]:
+    """Some rows of one input have products of one sign with all rows of another, which has so many rows at most."""
+    tensors = list(each_tensor(inputs))
+    other = torch.nn.functional.normalize(tensors[source].reshape(-1, tensors[source].shape[-1]).float(), dim=-1)
+    change = one_sided(tensors[at], other) if len(other) <= other.shape[1] else None
+    return inputs if change is None else changing(at, change)(inputs)

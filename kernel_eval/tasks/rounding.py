@@ -14,6 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _PRIME = 1_048_573  # so many moves of different values
+_FEW = 16  # elements that show that a tensor is no mask
 _GOLDEN = 0.6180339887498949  # its multiples are spread evenly between whole numbers
 # Operators whose results are rounded; others move values, choose among them, or give a few of them.
 _ROUND = frozenset(
@@ -39,18 +40,23 @@ def nudged(value: Any, times: float = 1.0, exact: Sequence[float] = (), *, alike
     """A copy of an argument in float64, off by at most half a rounding of float32, or of float64 where it is of that.
 
     `times`: by how many times as much. `exact`: values that stay, which a task asks for (`x == 7`). `alike`: what is
-    equal stays equal.
+    equal stays equal. Masks of zeros and ones stay: `(1 - mask) * -1e9` would be anything.
     """
     if isinstance(value, list | tuple):
         return type(value)(nudged(item, times, exact, alike=alike) for item in value)
     if isinstance(value, torch.Tensor) and value.is_complex():
         return torch.complex(*(nudged(part, times, exact, alike=alike) for part in (value.real, value.imag)))
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or _is_mask(value):
         return in_float64(value)
     own = torch.float64 if value.dtype is torch.float64 else torch.float32
     made = _moves(value, 1, alike).mul_(times * torch.finfo(own).eps).add_(1).mul_(value)
     kept = (value == number for number in exact)
     return functools.reduce(lambda changed, stays: torch.where(stays, value.double(), changed), kept, made)
+
+
+def _is_mask(value: torch.Tensor) -> bool:
+    few = value.reshape(-1)[:_FEW]
+    return bool(((few == 0) | (few == 1)).all()) and bool(((value == 0) | (value == 1)).all())
 
 
 class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]

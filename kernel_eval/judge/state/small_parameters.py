@@ -39,6 +39,7 @@ def small_subject(
 def _small(
     own: torch.Tensor, added: Sequence[float], is_constant: bool, is_buffer: bool, *, has_floats: bool
 ) -> torch.Tensor | None:
+    is_constant &= bool((own == own.flatten()[:1]).all())  # others start as the same random values each time
     if is_constant and bool(own.any()):
         return (torch.rand(own.shape) + 0.5) * (min(added) if is_buffer else 1.0)
     if is_constant:

@@ -50,11 +50,19 @@ def of_one_value(value: torch.Tensor, seen: Integers | None, largest: bool) -> t
     """A mask that holds the larger of its two values, or the lesser, wherever the task's own draws do not agree.
 
     So all of a call is hidden, or nothing of it: rows of one value (`equal_values.py`) tell nothing of what is made of
-    all rows, such as a mean over what a whole mask shows. `seen`: what is known of integers.
+    all rows, such as a mean over what a whole mask shows. `seen`: what is known of integers; if the task's own draws
+    have rows that are hidden, all are.
     """
     values = torch.unique(value) if seen is None else seen.values
     filled = torch.full_like(value, values[-1 if largest else 0].item())
-    return filled if seen is None else torch.where(seen.fixed.to(value.device), value, filled)
+    if seen is None or (seen.has_least_rows and not largest):
+        return filled
+    return torch.where(seen.fixed.to(value.device), value, filled)
+
+
+def of_one_label(value: torch.Tensor, label: int) -> torch.Tensor:
+    """Integers that are all one of theirs, such as the label that a loss leaves out."""
+    return torch.full_like(value, label)
 
 
 def _few(like: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ set of values. Draws use torch's generator.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -31,6 +31,7 @@ _COUNTED_BITS = 32
 _RARE = 64  # one of so many is the least value of its dtype
 _FEW_ROWS = 4
 _MOST_PLACES = 1 << 24
+_LEAST_LABELS = 3  # values; two are a mask
 _LEAST_GROUPS = 3  # values, of which some are left out
 _MAX_GAP = 0.25  # of the range; beyond it the values are not of one range (labels, and a number for "none")
 
@@ -44,6 +45,13 @@ class Integers(NamedTuple):
     distinct: bool  # along rows
     sums_are_fixed: bool  # of rows
     symmetric: bool
+    has_least_rows: bool = False  # some hold the least value everywhere, so that all may
+
+
+def left_out_labels(seen: Integers, asked: Collection[int]) -> list[int]:
+    """The values of labels that may say that there is none: those that are asked for, and the least below zero."""
+    values = seen.values.tolist() if _LEAST_LABELS <= len(seen.values) <= _MOST_PLACES else []
+    return [value for value in values if value in asked][:1] or [value for value in values[:1] if value < 0]
 
 
 def num_draws(inputs: list[Any]) -> int:
@@ -78,6 +86,7 @@ def observed(draws: list[torch.Tensor]) -> Integers:
         long and may_be_places and all(bool((row[:, 1:] > row[:, :-1]).all()) for row in ordered),
         long and all(torch.equal(sums[0], other) for other in sums[1:]),
         all(_is_symmetric(draw) for draw in wide),
+        long and len(values) > 1 and any(bool((row == values[0]).all(-1).any()) for row in rows),
     )
 
 

@@ -18,6 +18,7 @@ _OWN = 8  # one of so many keeps its own value, which matches hardly any
 _ALIKE = (0.0, 0.5, 0.9, 1.0)  # of a row, the shares that are as in another tensor of the same shape
 _LEAST_VALUES = 3
 _AGAIN, _LEAST_ROWS = 4, 4  # one of so many rows is as another; of no fewer rows
+_TRIED = 16  # values, of which one is taken that differs
 _SELDOM = 0.25  # pairs of a row that are equal
 
 
@@ -60,9 +61,11 @@ def _with_rows_again(drawn: torch.Tensor, fixed: torch.Tensor) -> torch.Tensor:
     count = max(1, len(rows) // _AGAIN)
     again = rows[order[count : 2 * count]]
     places = seldom(count, rows.shape[1])
-    other = rows[torch.randint(len(rows), (count,)), torch.randint(rows.shape[1], (count,))]
+    own = again.gather(1, places[:, None])
+    others = rows.flatten()[torch.randint(rows.numel(), (count, _TRIED))]
+    other = others.gather(1, (others != own).int().argmax(1, keepdim=True))
     differs = torch.arange(count) % 2 == int(torch.randint(2, ()))
-    again[differs, places[differs]] = other[differs]
+    again[differs, places[differs]] = other[differs, 0]
     rows[order[:count]] = again
     return torch.where(fixed, drawn, rows.view(drawn.shape))
 

@@ -1,7 +1,8 @@
 """Rows that stand to others as random ones never do: equal, opposite, along one line, near, in clusters of a label.
 
 Random rows are far from each other and at right angles, so that what a task does with other ones (a margin between
-angles, a triplet that is easy, two models that agree) counts nowhere. Draws use torch's generator.
+angles, a triplet that is easy, two models that agree) counts nowhere. But for equal ones none is exactly as another:
+the angle between two that are is anything that a rounding makes of it. Draws use torch's generator.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ class Relation(StrEnum):
     """How a row stands to another."""
 
     EQUAL = "equal"
-    OPPOSITE = "opposite"
-    ALONG = "along"  # times a positive number
+    OPPOSITE = "opposite"  # nearly
+    ALONG = "along"  # nearly, times a positive number
     NEAR = "near"
 
 
@@ -32,8 +33,9 @@ def with_related_rows(
 ) -> torch.Tensor:
     """Some rows stand to rows of `source`, a tensor of the same width, in one of the relations each.
 
-    Half of them stand to the row of the same number, if `source` has as many, or else to the one that `labels` names,
-    which has one for each row. It may be the value itself, of which the rows that others stand to stay.
+    Half of them, and all opposite ones, stand to the row of the same number, if `source` has as many, or else to the
+    one that `labels` names, which has one for each row; the others to rows that none of these stands to, as far as
+    numbers tell. `source` may be the value itself, of which the rows that others stand to stay.
     """
     width = value.shape[-1]
     rows = value.clone(memory_format=torch.contiguous_format).view(-1, width)
@@ -43,14 +45,17 @@ def with_related_rows(
     order = torch.randperm(len(rows))
     count = max(1, len(rows) // _SHARE, min(len(relations), len(rows) // 2))
     chosen = order[:count]
+    kinds = (torch.arange(count) + int(torch.randint(len(relations), ()))) % len(relations)
+    is_opposite = torch.tensor([relation is Relation.OPPOSITE for relation in relations])[kinds]
     if source is value:
         of = order[count : 2 * count]
     else:
-        of = torch.randint(len(others), (count,))
-        own = chosen if len(others) == len(rows) else of if labels is None else labels.reshape(-1).cpu()[chosen]
-        takes = (torch.arange(count) // len(relations) % 2 == 0) & (own >= 0) & (own < len(others))
-        of = torch.where(takes, own, of)
-    kinds = (torch.arange(count) + int(torch.randint(len(relations), ()))) % len(relations)
+        has_pairs = len(others) == len(rows)
+        left = order[count:] if has_pairs and len(rows) > count else torch.arange(len(others))
+        of = left[torch.randint(len(left), (count,))]
+        own = chosen if has_pairs else of if labels is None else labels.reshape(-1).cpu()[chosen]
+        takes = (torch.arange(count) // len(relations) % 2 == 0) | is_opposite
+        of = torch.where(takes & (own >= 0) & (own < len(others)), own, of)
     for number, relation in enumerate(relations):
         at = kinds == number
         rows[chosen[at].to(rows.device)] = _standing(others[of[at].to(rows.device)], relation)
@@ -58,12 +63,12 @@ def with_related_rows(
 
 
 def _standing(rows: torch.Tensor, relation: Relation) -> torch.Tensor:
-    if relation is Relation.OPPOSITE:
-        return -rows
+    if relation is Relation.EQUAL:
+        return rows
     if relation is Relation.ALONG:
         digits = (torch.rand(len(rows), 1, device=rows.device) * 2 - 1) * _DIGITS
-        return rows * (10.0**digits).to(rows)
-    return _near(rows) if relation is Relation.NEAR else rows
+        return _near(rows) * (10.0**digits).to(rows)
+    return -_near(rows) if relation is Relation.OPPOSITE else _near(rows)
 
 
 def _near(rows: torch.Tensor) -> torch.Tensor:

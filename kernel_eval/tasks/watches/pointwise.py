@@ -44,6 +44,8 @@ _ADD = frozenset(
 )
 _LEAST_ADDED, _MOST_ADDED = 1e-16, 1e-2
 _STORES = frozenset({"index_copy", "index_copy_", "scatter", "scatter_", "put", "put_"})
+_IGNORING = frozenset({"nll_loss_forward", "nll_loss2d_forward"})
+_IGNORED_AT = 4  # of the label that is ignored among the arguments
 _MATCH = frozenset({"eq", "ne", "isin"})
 _TURN = frozenset({"where", "abs", "maximum", "minimum", "topk", "sort", "masked_fill"}) | _EXTREMES
 _ASK = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "relu", "clamp_max", "minimum", "_local_scalar_dense"}) | _BOUND
@@ -67,6 +69,7 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.is_quotient = False  # an operator divides, or turns at zero
         self.takes_places = False  # an operator takes integers that say where something lies
         self.makes_places = False  # which follow from floats: the place of a largest value
+        self.asked: set[int] = set()  # which the task asks its integers for, and labels that it leaves out
         self.matches_integers = False  # it is asked which integers are equal to others
         self.stores = False  # at places, of which two may be the same
         self.num_gates = 0  # sigmoids and tangents: of some steps of a recurrence, if they are many
@@ -74,9 +77,7 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.turns = False  # an operator chooses, compares, bounds or ends somewhere, so that some values differ
         self.pairs_rows = False  # an operator gives a value for each pair of rows
         self.num_last = 0  # elements of what the last operator gave, if that is one tensor
-        self.added: set[float] = (
-            set()
-        )  # small numbers that are added, the least, or compared: they count beside small values
+        self.added: set[float] = set()  # small numbers that are added, the least, or compared
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -116,6 +117,10 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _note_places(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         given = [value for value in tree_leaves(args) if isinstance(value, torch.Tensor)]
         self.stores |= name in _STORES
+        if name in _MATCH and is_whole(args[0]) and type(args[1]) is int:
+            self.asked.add(args[1])
+        elif name in _IGNORING:
+            self.asked.add(args[_IGNORED_AT])
         self.matches_integers |= name in _MATCH and sum(map(is_whole, given)) > 1
         self.takes_places |= name in _AT_PLACES and any(map(is_whole, given))
         if name in _CHOOSE and any(value.is_floating_point() for value in given):

@@ -63,6 +63,25 @@ def test_other_tasks_get_no_such_calls(function: str, mask: str) -> None:
     assert not set(reference.more_draws(reference.build([], 1))) & set(OF_MASKS)
 
 
+def test_rows_that_some_draw_hides_are_hidden_in_all_of_a_call() -> None:
+    reference = reference_of(MEAN, "torch.arange(32) < torch.randint(0, 33, (16, 1))")
+    (_, m), _, _ = reference.question(reference.build([], 1), 1, Variant(Draw.HIDDEN))
+    assert not bool(m.any())
+
+
+LABELS = "torch.randint(0, 32, (16,)).masked_fill(torch.rand(16) < 0.3, -100)"
+OF_LABELS = "(x.logsumexp(-1) - x.gather(-1, m.clamp(min=0)[:, None])[:, 0]).where(m != -100, 0.0).sum()"
+
+
+@pytest.mark.parametrize(("guard", "is_left_out"), [(".clamp(min=1)", True), ("", False)])
+def test_all_labels_are_left_out_in_one_call_if_the_task_has_an_answer_to_that(guard: str, is_left_out: bool) -> None:
+    reference = reference_of(f"{OF_LABELS} / (m != -100).sum(){guard}", LABELS)
+    model = reference.build([], 1)
+    assert Draw.HIDDEN in reference.more_draws(model)
+    (_, m), _, _ = reference.question(model, 1, Variant(Draw.HIDDEN))
+    assert bool((m == -100).all()) == is_left_out
+
+
 def test_what_a_mask_shows_in_each_draw_of_the_task_stays() -> None:
     reference = reference_of(MEAN, "torch.arange(32) < torch.randint(1, 33, (16, 1))")
     (_, m), _, _ = reference.question(reference.build([], 1), 1, Variant(Draw.HIDDEN))

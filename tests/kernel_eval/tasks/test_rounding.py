@@ -68,3 +68,9 @@ def test_equal_values_stay_equal_where_a_task_asks_for_that() -> None:
         assert torch.equal(made[:50], made[50:100])
         assert bool((made != exact).all())
         assert bool((((made - exact) / exact).abs() < 1e-7).all())
+
+
+def test_masks_of_zeros_and_ones_are_not_moved() -> None:
+    mask = (torch.rand(100) < 0.5).float()
+    assert torch.equal(nudged(mask, 32.0), mask.double())
+    assert not bool((nudged(torch.where(mask == 1, 1.0, 0.5)) == 1).any())

@@ -33,7 +33,9 @@ NORM = "y / (y.norm(dim=-1, keepdim=True) + EPS)"
 CONSTANT = ("scale", "shift", "variance")
 
 
-def calls(function: str, eps: float, *relaxed: str) -> tuple[Subject, dict[str, tuple[Subject, Question]]]:
+def calls(
+    function: str, eps: float, *relaxed: str, constant: tuple[str, ...] = CONSTANT
+) -> tuple[Subject, dict[str, tuple[Subject, Question]]]:
     """The task's model, with a candidate that holds the same, and the calls beside the trials by name."""
     reference = Reference(TASK.replace("FUNCTION", function).replace("EPS", str(eps)), 30.0)
     model = reference.build([], 1).requires_grad_(False)
@@ -45,7 +47,7 @@ def calls(function: str, eps: float, *relaxed: str) -> tuple[Subject, dict[str, 
     )
     trace = Trace(tuple(Storage("state", number, piece.numel()) for number, piece in enumerate(state)), (), ())
     own = Subject(model, state, named=places)
-    found = further_calls(reference, own, trace, CONSTANT, b"secret", relaxed)
+    found = further_calls(reference, own, trace, constant, b"secret", relaxed)
     return own, {name: (subject, question) for name, subject, question in found}
 
 
@@ -60,6 +62,11 @@ def test_vectors_are_small_together_with_inputs_and_matrices_stay() -> None:
     names = [place.name for place in own.named]
     for name, tensor in {**dict(subject.model.named_parameters()), "variance": subject.model.variance}.items():
         assert torch.equal(subject.state[names.index(name)].view(torch.float32), tensor.flatten())
+
+
+def test_random_values_that_are_the_same_for_every_seed_are_small_too() -> None:
+    _, made = calls(NORM, 1e-5, constant=(*CONSTANT, "linear.bias"))
+    assert 0 < float(made["small_values"][0].model.linear.bias.abs().max()) < 0.05
 
 
 def test_what_is_added_counts_there() -> None:
