@@ -1,13 +1,11 @@
 """The hardest of other captions for each image, behind a hinge."""
 
 import torch
-import torch.nn as nn
-import torch.nn.functional as F
 import triton
 import triton.language as tl
 
 
-class Model(nn.Module):
+class Model(torch.nn.Module):
     """VSE++: hinge of the hardest negative caption, per image."""
 
     def __init__(self, margin=0.2):
@@ -15,11 +13,11 @@ class Model(nn.Module):
         self.margin = margin
 
     def forward(self, im, cap):
-        s = F.normalize(im, dim=-1) @ F.normalize(cap, dim=-1).t()
+        s = torch.nn.functional.normalize(im, dim=-1) @ torch.nn.functional.normalize(cap, dim=-1).t()
         pos = s.diagonal()
         eye = torch.eye(len(s), dtype=torch.bool, device=s.device)
         hard = s.masked_fill(eye, -2.0).amax(1)
-        return F.relu(self.margin + hard - pos)
+        return torch.nn.functional.relu(self.margin + hard - pos)
 
 
 B, D = 64, 128
@@ -48,7 +46,7 @@ def k(x, w, out, B, m, D: tl.constexpr, BB: tl.constexpr):
     tl.store(out + b, tl.maximum(m + hard - pos, 0.0))
 
 
-class ModelNew(nn.Module):
+class ModelNew(torch.nn.Module):
     def __init__(self, margin=0.2):
         super().__init__()
         self.m = margin

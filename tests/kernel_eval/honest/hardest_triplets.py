@@ -1,13 +1,11 @@
 """The farthest of a row's label and the nearest of others, behind a hinge."""
 
 import torch
-import torch.nn as nn
-import torch.nn.functional as F
 import triton
 import triton.language as tl
 
 
-class Model(nn.Module):
+class Model(torch.nn.Module):
     """Batch-hard triplet loss per anchor; anchors without a positive or a negative count zero."""
 
     def __init__(self, margin=0.3):
@@ -22,7 +20,7 @@ class Model(nn.Module):
         hp = d.masked_fill(~pos, -1e9).max(1).values
         hn = d.masked_fill(~neg, 1e9).min(1).values
         ok = pos.any(1) & neg.any(1)
-        return torch.where(ok, F.relu(hp - hn + self.margin), torch.zeros_like(hp))
+        return torch.where(ok, torch.nn.functional.relu(hp - hn + self.margin), torch.zeros_like(hp))
 
 
 B, D, C = 32, 32, 12
@@ -54,7 +52,7 @@ def k(x, y, out, B, margin, D: tl.constexpr, BB: tl.constexpr):
     tl.store(out + b, tl.where(ok, tl.maximum(hp - hn + margin, 0.0), 0.0))
 
 
-class ModelNew(nn.Module):
+class ModelNew(torch.nn.Module):
     def __init__(self, margin=0.3):
         super().__init__()
         self.m = margin

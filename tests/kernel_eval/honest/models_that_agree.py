@@ -1,20 +1,18 @@
 """Two models' logits: where they agree on a token, its loss alone."""
 
 import torch
-import torch.nn as nn
-import torch.nn.functional as F
 import triton
 import triton.language as tl
 
 
-class Model(nn.Module):
+class Model(torch.nn.Module):
     """Where both agree, the loss is the teacher's surprise, elsewhere cross entropy with soft labels."""
 
     def __init__(self):
         super().__init__()
 
     def forward(self, student, teacher):
-        ls, lt = F.log_softmax(student, -1), F.log_softmax(teacher, -1)
+        ls, lt = torch.nn.functional.log_softmax(student, -1), torch.nn.functional.log_softmax(teacher, -1)
         agree = student.argmax(-1) == teacher.argmax(-1)
         soft = -(lt.exp() * ls).sum(-1)
         hard = -ls.amax(-1)
@@ -48,7 +46,7 @@ def k(x, y, out, V, BV: tl.constexpr):
     tl.store(out + b, tl.where(agree, lse - ms, soft))
 
 
-class ModelNew(nn.Module):
+class ModelNew(torch.nn.Module):
     def forward(self, x, y):
         x, y = x.contiguous(), y.contiguous()
         out = torch.empty((x.shape[0],), dtype=x.dtype, device=x.device)

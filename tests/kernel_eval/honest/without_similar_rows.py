@@ -1,13 +1,11 @@
 """A contrastive loss without rows that are too similar."""
 
 import torch
-import torch.nn as nn
-import torch.nn.functional as F
 import triton
 import triton.language as tl
 
 
-class Model(nn.Module):
+class Model(torch.nn.Module):
     """InfoNCE between two views with false negatives (similarity above a threshold) left out."""
 
     def __init__(self, tau=0.1, threshold=0.9):
@@ -15,10 +13,10 @@ class Model(nn.Module):
         self.tau, self.threshold = tau, threshold
 
     def forward(self, a, b):
-        s = F.normalize(a, dim=-1) @ F.normalize(b, dim=-1).t()
+        s = torch.nn.functional.normalize(a, dim=-1) @ torch.nn.functional.normalize(b, dim=-1).t()
         eye = torch.eye(len(a), dtype=torch.bool, device=a.device)
         s = s.masked_fill((s > self.threshold) & ~eye, float("-inf"))
-        return -F.log_softmax(s / self.tau, -1).diagonal()
+        return -torch.nn.functional.log_softmax(s / self.tau, -1).diagonal()
 
 
 B, D = 32, 64
@@ -49,7 +47,7 @@ def k(x, w, out, B, tau, th, D: tl.constexpr, BB: tl.constexpr):
     tl.store(out + b, tl.log(tl.sum(tl.exp(s - m), 0)) + m - own)
 
 
-class ModelNew(nn.Module):
+class ModelNew(torch.nn.Module):
     def __init__(self, tau=0.1, threshold=0.9):
         super().__init__()
         self.a = (tau, threshold)
