@@ -17,6 +17,7 @@ from weir.kernel_eval.tasks.rows import num_rows, row_size
 from weir.kernel_eval.tasks.watches.pointwise import PointwiseWatch
 
 _FEW_ROWS = 8
+_MOST_RELATED = 1 << 18  # elements of all inputs; many steps are tried with them
 
 
 def more_draws(watch: PointwiseWatch, inputs: list[Any], integers: Sequence[Integers]) -> list[Draw]:
@@ -30,7 +31,8 @@ def more_draws(watch: PointwiseWatch, inputs: list[Any], integers: Sequence[Inte
     kinds[Draw.CROWDED] = watch.takes_places and (watch.makes_places or any(map(_are_places, integers)))
     kinds[Draw.SURE] = any(value.is_floating_point() and sums_to_one(value) for value in each_tensor(inputs))
     kinds[Draw.MATCHED] = watch.matches_integers and not watch.stores and any(map(_are_places, integers))
-    kinds[Draw.RELATED] = watch.turns and (watch.pairs_rows or _are_of_one_width(inputs))
+    if sum(map(torch.Tensor.numel, each_tensor(inputs))) <= _MOST_RELATED:
+        kinds[Draw.RELATED] = watch.turns and (watch.pairs_rows or _are_of_one_width(inputs))
     kinds |= dict.fromkeys(OF_MASKS, any(masks_among(inputs, integers)))
     kinds[Draw.HIDDEN] |= any(left_out_labels(seen, watch.asked) for seen in integers)
     kinds[Draw.STRUCTURED] = bool(integers) or any(map(_has_structure, each_tensor(inputs)))
