@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from weir.scripts.bench.kernel_eval import server
-from weir.scripts.launch.errors import NoDevice
+from weir.scripts.launch.errors import NoDevice, UsageError
 
 _TASK_NAMES = ("Model", "get_inputs", "get_init_inputs")
 _AT_A_TIME = 2
@@ -72,7 +72,7 @@ def task_and_candidate(source: str) -> tuple[str, str]:
 
 
 def cases(folder: Path, *, on_gpu: bool = False) -> Iterator[Case]:
-    """The corpus of a folder `tests` for judges with or without a GPU. Raises FileNotFoundError if it is none."""
+    """The corpus of a folder `tests` for judges with or without a GPU. Raises `UsageError` if it is none."""
     for path in _files(folder / "cheats"):
         source = path.read_text()
         constants = stated(source)
@@ -92,7 +92,7 @@ def cases(folder: Path, *, on_gpu: bool = False) -> Iterator[Case]:
 def _files(folder: Path) -> list[Path]:
     found = sorted(folder.glob("*.py"))
     if not found:
-        raise FileNotFoundError(f"{folder} holds no candidates: give the folder `tests` of Weir's repository")
+        raise UsageError(f"{folder} holds no candidates: give the folder `tests` of Weir's repository")
     return found
 
 

@@ -203,11 +203,17 @@ def scale(
 
 def kernel_eval(
     evaluations: Annotated[int, typer.Option(min=1, help="Evaluations to measure.")] = 200,
-    trials: Annotated[int, typer.Option(min=1, help="Correctness trials of each.")] = 3,
+    trials: Annotated[
+        int, typer.Option(min=1, help="Correctness trials of each. With --mutants: evaluations of each.")
+    ] = 3,
     hostile: Annotated[int, typer.Option(min=0, help="Instead: that many candidates, most of them attacks.")] = 0,
     corpus: Annotated[
         Path | None,
         typer.Option(help="Instead: which cheats of that folder `tests` are rewarded, and which honest kernels not."),
+    ] = None,
+    mutants: Annotated[
+        Path | None,
+        typer.Option(help="Instead: what kernels could leave out of the tasks of that folder, and still pass."),
     ] = None,
     gpu: Annotated[
         bool,
@@ -225,6 +231,10 @@ def kernel_eval(
         from weir.scripts.bench.kernel_eval.corpus import main as judge_corpus
 
         return judge_corpus(corpus, trials, on_gpu=gpu)
+    if mutants is not None:
+        from weir.scripts.bench.kernel_eval.mutants.run import main as ask_of_mutants
+
+        return ask_of_mutants(mutants, trials)
     if memory:
         from weir.scripts.bench.kernel_eval.memory import main as measure_memory
 

@@ -14,7 +14,7 @@ import pytest
 
 from weir.scripts.bench.kernel_eval import corpus
 from weir.scripts.bench.kernel_eval.corpus import cases
-from weir.scripts.launch.errors import NoDevice
+from weir.scripts.launch.errors import NoDevice, UsageError
 
 TESTS = Path(__file__).parents[3]
 
@@ -43,7 +43,7 @@ def test_a_server_without_a_gpu_is_not_taken_for_one(tmp_path: Path, monkeypatch
 
 
 def test_a_folder_that_holds_no_corpus_is_an_error_that_says_which_one_does(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="folder `tests`"):
+    with pytest.raises(UsageError, match="folder `tests`"):
         list(cases(tmp_path))
 
 
