@@ -32,7 +32,7 @@ class Found(NamedTuple):
     has fewer elements than a product of it · by_value: all of it works value by value · stable: a sort keeps the order
     of equal values · lone_nans: it takes the other value where one is NaN · weights: parameters of which inputs get
     rows, where products are hidden · specials: it names special values, such as NaN · added: small numbers that it
-    adds, or takes as the least.
+    adds, or takes as the least · orders: it asks which of two tensors is larger.
     """
 
     scales: tuple[float, ...] = ()
@@ -57,6 +57,7 @@ class Found(NamedTuple):
     weights: tuple[torch.Tensor, ...] = ()
     added: tuple[float, ...] = ()
     specials: bool = False
+    orders: bool = False
 
 
 _SCALES = (1e5, 1e7, 1e9, 1e12, 1e18)
@@ -111,6 +112,7 @@ def find(
         lone_nans=takes_the_other(source),
         specials=Draw.SPECIAL in harder_than_mixed(source) and not takes_the_other(source),
         hides_products=watched.product_size > answered,
+        orders=watched.compares_tensors,
     )
 
 

@@ -43,8 +43,8 @@ class Hardener:
         return self._known(model).values
 
     def matches(self, model: Any) -> bool:
-        """Whether the task asks which values are equal to others: roundings keep equal ones equal."""
-        return self._known(model).matches
+        """Whether the task asks which values are equal to others, or larger: roundings keep equal ones equal."""
+        return self._known(model).matches or self._known(model).orders
 
     def _known(self, model: Any) -> Found:
         """What is known of the task, found out once."""

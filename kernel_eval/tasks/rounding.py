@@ -63,7 +63,7 @@ class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within it, each result in float64 is off by a part of a rounding of float32, unless float32 holds it exactly.
 
     What float32 holds exactly (sums of small whole numbers, say) is not moved, so that equalities of such numbers stay.
-    `alike`: equal results of one operator stay equal.
+    `alike`: equal results stay equal, those of other operators too (`a * r > a * r.clamp(max=1.2)`).
     """
 
     @classmethod
@@ -97,11 +97,12 @@ def _round(values: torch.Tensor, phase: int, alike: bool) -> None:
 def _moves(like: torch.Tensor, phase: int, alike: bool) -> torch.Tensor:
     """For each element a quarter to a half, up or down: none is so small that it would show nothing.
 
-    `alike`: the same for equal elements.
+    `alike`: the same for equal elements, in each phase.
     """
     if alike:
         bits = like.double().contiguous().view(torch.int64)
         moves = (bits ^ (bits >> 32)).remainder_(_PRIME).double()
+        phase = 1
     else:
         moves = torch.arange(1, like.numel() + 1, dtype=torch.float64, device=like.device).view(like.shape)
     moves.mul_(_GOLDEN * phase).remainder_(1).sub_(0.5)

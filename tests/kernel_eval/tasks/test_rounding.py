@@ -70,6 +70,14 @@ def test_equal_values_stay_equal_where_a_task_asks_for_that() -> None:
         assert bool((((made - exact) / exact).abs() < 1e-7).all())
 
 
+def test_equal_results_of_two_operators_stay_equal_there() -> None:
+    ratio, a = torch.rand(100, dtype=torch.float64) + 0.5, torch.randn(100, dtype=torch.float64)
+    for alike in (True, False):
+        with RoundedOperators(alike=alike):
+            loss, clipped = a * ratio, a * ratio.clamp(max=1.2)
+        assert torch.equal(loss[ratio < 1.2], clipped[ratio < 1.2]) == alike
+
+
 def test_masks_of_zeros_and_ones_are_not_moved() -> None:
     mask = (torch.rand(100) < 0.5).float()
     assert torch.equal(nudged(mask, 32.0), mask.double())
