@@ -49,6 +49,7 @@ from weir.kernel_eval.tasks.draws.integer_draws import (
     rows_of_asked,
     shift_counts,
     widened,
+    with_one_each,
     without_zeros,
 )
 from weir.kernel_eval.tasks.draws.one_sided import one_sided
@@ -314,6 +315,8 @@ def _of_guarded(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     tensors = list(each_tensor(inputs))
     for number, (at, seen) in enumerate(() if found.only_computes else integers_of(inputs, found.integers)):
         guarded = outside(seen, found.bounds.get(number, ()))
+        beside = functools.partial(with_one_each, seen=seen, numbers=sorted(found.bounds.get(number, ())))
+        yield [Step(("beside bounds", at), changing(at, beside))]
         for beyond in guarded:
             yield [Step((f"guarded {beyond}", at), changing(at, functools.partial(asked_for, numbers=(beyond,))))]
     for at, _ in integers_of(inputs, found.integers) if found.asked else ():

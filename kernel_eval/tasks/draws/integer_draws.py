@@ -277,9 +277,25 @@ def outside(seen: Integers, numbers: Sequence[int]) -> list[int]:
 
 
 def asked_for(value: torch.Tensor, numbers: Sequence[int]) -> torch.Tensor:
-    """Integers with those that a task asks for, as far as the dtype holds them."""
+    """Integers with those that a task asks for, as far as the dtype holds them; booleans stay."""
+    if value.dtype is torch.bool:
+        return value
     info = torch.iinfo(value.dtype)
     return holding(value, [number for number in numbers if info.min <= number <= info.max], _FEW_VALUES)
+
+
+def with_one_each(value: torch.Tensor, seen: Integers, numbers: Sequence[int]) -> torch.Tensor:
+    """Integers with each number of their range that they lack at one place: of a wide range, none would hold it."""
+    keeps = seen.sums_are_fixed or seen.sorted or seen.symmetric or value.shape != seen.fixed.shape
+    low, high = (int(seen.values[end]) for end in (0, -1))
+    lacking = [number for number in numbers if low <= number <= high and not bool((value == number).any())]
+    places = (~seen.fixed).reshape(-1).nonzero().squeeze(1)
+    if value.dtype is torch.bool or keeps or not lacking or len(places) < _FEW_VALUES:
+        return value
+    changed = value.clone(memory_format=torch.contiguous_format)
+    chosen = places[torch.randperm(len(places))[: len(lacking)]].to(value.device)
+    changed.view(-1)[chosen] = torch.tensor(lacking[: len(chosen)], dtype=value.dtype, device=value.device)
+    return changed
 
 
 def _below(far: torch.Tensor, shape: torch.Size) -> torch.Tensor:

@@ -77,8 +77,7 @@ class Evaluation:
         for trial in range(len(variants)):
             subject, question, _ = questions.take(trial)
             yield _Asked(subject.model, question, trial == 0)
-        trace = Trace(tuple(Storage("state", number, piece.numel()) for number, piece in enumerate(own.state)), (), ())
-        for _, subject, question in further_calls(reference, own, trace, varied.names, secret, ()):
+        for _, subject, question in further_calls(reference, own, _reading_floats(own), varied.names, secret, ()):
             yield _Asked(subject.model, question, is_own=False)
 
     def mutants(self) -> list[Mutant]:
@@ -132,6 +131,13 @@ def _as_its_own_candidate(model: Any) -> Subject:
         for number, (name, tensor) in enumerate(named.items())
     )
     return Subject(model, state, named=places)
+
+
+def _reading_floats(subject: Subject) -> Trace:
+    """The record of a call that reads all tensors of floats of a state."""
+    floating = [named.place.storage for named in subject.named if "float" in named.place.dtype]
+    storages = (Storage("state", number, subject.state[number].numel()) for number in floating)
+    return Trace(tuple(storages), (), ())
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, ...]:

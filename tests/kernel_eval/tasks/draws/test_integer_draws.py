@@ -11,6 +11,7 @@ import torch
 from weir.kernel_eval.tasks.draws.constant_inputs import replacements
 from weir.kernel_eval.tasks.draws.integer_draws import (
     NUM_DRAWS,
+    asked_for,
     left_out,
     num_draws,
     observed,
@@ -18,6 +19,7 @@ from weir.kernel_eval.tasks.draws.integer_draws import (
     outside,
     redrawn_integers,
     rows_of_asked,
+    with_one_each,
 )
 from weir.kernel_eval.tasks.input_variants import HARDEST, Draw, Variant
 from weir.kernel_eval.tasks.reference import Reference
@@ -236,3 +238,18 @@ def test_counts_that_are_full_become_fewer_by_any_number_or_by_less_than_half() 
     assert 1 <= int(any_fewer(full).min()) < 10
     changed = little_fewer(full)
     assert 10 <= int(changed.min()) < int(changed.max()) == 20
+
+
+def test_booleans_are_asked_for_nothing() -> None:
+    mask = torch.rand(32) < 0.5
+    assert asked_for(mask, [0, 1, 7]) is mask
+
+
+def test_each_number_of_a_range_that_is_lacking_is_at_one_place() -> None:
+    torch.manual_seed(1)
+    draws = [torch.randint(0, 32000, (8, 16)).masked_fill(torch.rand(8, 16) < 0.2, -1) + 5 for _ in range(4)]
+    changed = with_one_each(draws[0], observed(draws), [3, 4, 5, 6, 40_000])
+    assert [int((changed == number).sum()) for number in (3, 5, 6, 40_000)] == [0, 1, 1, 0]
+    assert int((changed != draws[0]).sum()) == 2
+    ordered = [draw.sort(-1).values for draw in draws]
+    assert with_one_each(ordered[0], observed(ordered), [5, 6]) is ordered[0]
