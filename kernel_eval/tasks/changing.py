@@ -153,12 +153,15 @@ def of_scale(scale: float) -> Callable[[torch.Tensor], torch.Tensor]:
 def with_small_rows(inputs: list[Any], numbers: Sequence[float]) -> list[Any]:
     """Inputs whose floats are small: each row of its own scale, the same in all tensors that have rows as the largest.
 
-    Other tensors, which may be added to each row, are as small as the smallest.
+    Other tensors, which may be added to each row, are as small as the smallest. Of three dimensions or more, all rows of
+    every other leading index have one scale, since what is made of them is as large as the largest.
     """
     drawn = [tensor for tensor in each_tensor(inputs) if is_drawn(tensor) and not sums_to_one(tensor)]
     largest = max((tensor for tensor in drawn if not _is_symmetric(tensor)), key=torch.numel, default=None)
     rows = torch.Size() if largest is None else largest.shape[:-1]
     of_rows = scales(numbers, rows.numel()).view(*rows, 1)
+    if len(rows) > 1:
+        of_rows[::2] = scales(numbers, len(of_rows[::2])).view(-1, *(1 for _ in rows))
 
     def small(value: torch.Tensor) -> torch.Tensor:
         if not is_drawn(value) or sums_to_one(value):

@@ -43,6 +43,11 @@ def matched(values: Sequence[torch.Tensor], known: Sequence[Integers]) -> list[t
                 takes = torch.rand(value.shape) < of_row
                 is_whole = takes & (of_row == 1)
                 drawn = torch.where(takes, other.cpu().to(drawn), drawn)
+                if drawn.dim() > 1 and bool(is_whole.any()):
+                    chosen = is_whole.reshape(-1, value.shape[-1])[:, 0]
+                    rows = drawn.reshape(-1, value.shape[-1])
+                    rows[chosen] = _but_for_one(rows[chosen], rows)
+                    drawn = rows.view(value.shape)
                 break
         own = value.cpu().to(torch.int64)
         keeps = seen.fixed | ((torch.randint(_OWN, value.shape) == 0) & ~is_whole) if len(values) > 1 else seen.fixed
@@ -59,15 +64,18 @@ def _with_rows_again(drawn: torch.Tensor, fixed: torch.Tensor) -> torch.Tensor:
     rows = drawn.clone(memory_format=torch.contiguous_format).view(-1, drawn.shape[-1])
     order = torch.randperm(len(rows))
     count = max(1, len(rows) // _AGAIN)
-    again = rows[order[count : 2 * count]]
-    places = seldom(count, rows.shape[1])
-    own = again.gather(1, places[:, None])
-    others = rows.flatten()[torch.randint(rows.numel(), (count, _TRIED))]
-    other = others.gather(1, (others != own).int().argmax(1, keepdim=True))
-    differs = torch.arange(count) % 2 == int(torch.randint(2, ()))
-    again[differs, places[differs]] = other[differs, 0]
-    rows[order[:count]] = again
+    rows[order[:count]] = _but_for_one(rows[order[count : 2 * count]], rows)
     return torch.where(fixed, drawn, rows.view(drawn.shape))
+
+
+def _but_for_one(rows: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
+    """Every other row has another of some values at one place."""
+    count = len(rows)
+    places = seldom(count, rows.shape[1])[:count, None]
+    others = among.flatten()[torch.randint(among.numel(), (count, _TRIED))]
+    other = others.gather(1, (others != rows.gather(1, places)).int().argmax(1, keepdim=True))
+    differs = (torch.arange(count) % 2 == int(torch.randint(2, ())))[:, None]
+    return torch.where(differs, rows.scatter(1, places, other), rows)
 
 
 def may_match(value: torch.Tensor, seen: Integers) -> bool:
