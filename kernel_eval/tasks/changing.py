@@ -153,8 +153,8 @@ def of_scale(scale: float) -> Callable[[torch.Tensor], torch.Tensor]:
 def with_small_rows(inputs: list[Any], numbers: Sequence[float]) -> list[Any]:
     """Inputs whose floats are small: each row of its own scale, the same in all tensors that have rows as the largest.
 
-    Other tensors, which may be added to each row, are as small as the smallest. Of three dimensions or more, all rows of
-    every other leading index have one scale, since what is made of them is as large as the largest.
+    Other tensors, which may be added to each row, are as small as the smallest. In three dimensions or more, all rows
+    of every other leading index have one scale, since what is made of them is as large as the largest.
     """
     drawn = [tensor for tensor in each_tensor(inputs) if is_drawn(tensor) and not sums_to_one(tensor)]
     largest = max((tensor for tensor in drawn if not _is_symmetric(tensor)), key=torch.numel, default=None)

@@ -287,8 +287,7 @@ def asked_for(value: torch.Tensor, numbers: Sequence[int]) -> torch.Tensor:
 def with_one_each(value: torch.Tensor, seen: Integers, numbers: Sequence[int]) -> torch.Tensor:
     """Integers with each number of their range that they lack at one place: of a wide range, none would hold it."""
     keeps = seen.sums_are_fixed or seen.sorted or seen.symmetric or value.shape != seen.fixed.shape
-    low, high = (int(seen.values[end]) for end in (0, -1))
-    lacking = [number for number in numbers if low <= number <= high and not bool((value == number).any())]
+    lacking = [number for number in numbers if _is_among(seen.values, number) and not bool((value == number).any())]
     places = (~seen.fixed).reshape(-1).nonzero().squeeze(1)
     if value.dtype is torch.bool or keeps or not lacking or len(places) < _FEW_VALUES:
         return value
@@ -296,6 +295,14 @@ def with_one_each(value: torch.Tensor, seen: Integers, numbers: Sequence[int]) -
     chosen = places[torch.randperm(len(places))[: len(lacking)]].to(value.device)
     changed.view(-1)[chosen] = torch.tensor(lacking[: len(chosen)], dtype=value.dtype, device=value.device)
     return changed
+
+
+def _is_among(values: torch.Tensor, number: int) -> bool:
+    """Whether a number is of the range of values, but for what lies beside it: -1 is none of labels and -100."""
+    range_, at = int(values[-1] - values[0]), int(torch.searchsorted(values, number))
+    if number < values[0] or number > values[-1] or (number < 0 and int((values < 0).sum()) < _LEAST_LABELS):
+        return False
+    return int(values[at]) == number or int(values[at] - values[at - 1]) <= _MAX_GAP * range_
 
 
 def _below(far: torch.Tensor, shape: torch.Size) -> torch.Tensor:

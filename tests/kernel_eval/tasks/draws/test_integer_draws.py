@@ -247,9 +247,15 @@ def test_booleans_are_asked_for_nothing() -> None:
 
 def test_each_number_of_a_range_that_is_lacking_is_at_one_place() -> None:
     torch.manual_seed(1)
-    draws = [torch.randint(0, 32000, (8, 16)).masked_fill(torch.rand(8, 16) < 0.2, -1) + 5 for _ in range(4)]
-    changed = with_one_each(draws[0], observed(draws), [3, 4, 5, 6, 40_000])
-    assert [int((changed == number).sum()) for number in (3, 5, 6, 40_000)] == [0, 1, 1, 0]
+    draws = [torch.randint(0, 32000, (8, 16)).masked_fill(torch.rand(8, 16) < 0.2, -1) for _ in range(4)]
+    changed = with_one_each(draws[0], observed(draws), [-2, -1, 0, 1, 40_000])
+    assert [int((changed == number).sum()) for number in (-2, 0, 1, 40_000)] == [0, 1, 1, 0]
     assert int((changed != draws[0]).sum()) == 2
     ordered = [draw.sort(-1).values for draw in draws]
-    assert with_one_each(ordered[0], observed(ordered), [5, 6]) is ordered[0]
+    assert with_one_each(ordered[0], observed(ordered), [0, 1]) is ordered[0]
+
+
+def test_what_lies_between_labels_and_a_number_for_none_is_no_label() -> None:
+    for special, numbers in ((-100, [-101, -99, -1]), (255, [21, 22, 254, 256])):
+        draws = [torch.randint(0, 21, (64,)).masked_fill(torch.rand(64) < 0.3, special) for _ in range(4)]
+        assert with_one_each(draws[0], observed(draws), numbers) is draws[0]
