@@ -36,20 +36,22 @@ def in_float64(value: Any) -> Any:
     return value.to(wide, copy=True)
 
 
-def nudged(value: Any, times: float = 1.0, exact: Sequence[float] = (), *, alike: bool = False) -> Any:
+def nudged(value: Any, times: float = 1.0, exact: Sequence[float] = (), *, alike: bool = False, phase: int = 1) -> Any:
     """A copy of an argument in float64, off by at most half a rounding of float32, or of float64 where it is of that.
 
     `times`: by how many times as much. `exact`: values that stay, which a task asks for (`x == 7`). `alike`: what is
-    equal stays equal. Masks of zeros and ones stay: `(1 - mask) * -1e9` would be anything.
+    equal stays equal. `phase`: each moves elements otherwise. Masks of zeros and ones stay: `(1 - mask) * -1e9` would
+    be anything.
     """
     if isinstance(value, list | tuple):
-        return type(value)(nudged(item, times, exact, alike=alike) for item in value)
+        return type(value)(nudged(item, times, exact, alike=alike, phase=phase) for item in value)
     if isinstance(value, torch.Tensor) and value.is_complex():
-        return torch.complex(*(nudged(part, times, exact, alike=alike) for part in (value.real, value.imag)))
+        parts = (value.real, value.imag)
+        return torch.complex(*(nudged(part, times, exact, alike=alike, phase=phase) for part in parts))
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or _is_mask(value):
         return in_float64(value)
     own = torch.float64 if value.dtype is torch.float64 else torch.float32
-    made = _moves(value, 1, alike).mul_(times * torch.finfo(own).eps).add_(1).mul_(value)
+    made = _moves(value, phase, alike).mul_(times * torch.finfo(own).eps).add_(1).mul_(value)
     kept = (value == number for number in exact)
     return functools.reduce(lambda changed, stays: torch.where(stays, value.double(), changed), kept, made)
 
@@ -70,9 +72,10 @@ class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _should_skip_dynamo(cls) -> bool:
         return False  # else the first operator imports torch._dynamo, which takes seconds
 
-    def __init__(self, *, alike: bool = False) -> None:
+    def __init__(self, *, alike: bool = False, phase: int = 1) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._alike = alike
+        self._phase = phase
         self._num_rounded = 0
 
     def __torch_dispatch__(
@@ -83,8 +86,8 @@ class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func.overloadpacket.__name__.removesuffix("_") in _ROUND:
             first = result[0] if isinstance(result, tuple) else result
             if isinstance(first, torch.Tensor) and first.dtype is torch.float64:
-                self._num_rounded += 1
-                _round(first, self._num_rounded, self._alike)
+                self._num_rounded += not self._alike
+                _round(first, self._phase + self._num_rounded, self._alike)
         return result
 
 
@@ -97,12 +100,11 @@ def _round(values: torch.Tensor, phase: int, alike: bool) -> None:
 def _moves(like: torch.Tensor, phase: int, alike: bool) -> torch.Tensor:
     """For each element a quarter to a half, up or down: none is so small that it would show nothing.
 
-    `alike`: the same for equal elements, in each phase.
+    `alike`: the same for equal elements, of whatever operator.
     """
     if alike:
         bits = like.double().contiguous().view(torch.int64)
         moves = (bits ^ (bits >> 32)).remainder_(_PRIME).double()
-        phase = 1
     else:
         moves = torch.arange(1, like.numel() + 1, dtype=torch.float64, device=like.device).view(like.shape)
     moves.mul_(_GOLDEN * phase).remainder_(1).sub_(0.5)

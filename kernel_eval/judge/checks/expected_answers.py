@@ -12,6 +12,7 @@ from weir.kernel_eval.ipc.tensor_arena import tensors_among
 from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.checks.slices import pieces_of
 from weir.kernel_eval.judge.checks.tolerance import Difference, can_tell, compare, near_tolerance
+from weir.kernel_eval.judge.checks.undetermined import are_undetermined
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.tasks.answers import Expected
@@ -52,7 +53,9 @@ def difference(
         told.update(range(len(outputs)))
         return _first(compare(got, wanted, by_slices=False) for got, wanted in pairs)
     told.update(number for number, (exact, own) in enumerate(known) if can_tell(exact, own))
-    return _first(compare(got, exact, own) for got, (exact, own) in zip(outputs, known, strict=True)) and first
+    if _first(compare(got, exact, own) for got, (exact, own) in zip(outputs, known, strict=True)) is None:
+        return None
+    return None if are_undetermined(reference, model, inputs, expected, outputs) else first
 
 
 def left_out(
@@ -70,6 +73,8 @@ def left_out(
     if known is None:
         return None
     found = _first(compare(outputs[n], *known[n], tolerance=tolerances[n]) for n in far)
+    if found is not None and are_undetermined(reference, model, inputs, expected, outputs, tolerances):
+        return None
     return found and found._replace(message=found.message + _LEFT_OUT)
 
 

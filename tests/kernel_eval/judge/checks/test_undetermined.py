@@ -1,0 +1,82 @@
+"""Few elements that a rounding decides are right on either side; many are not, nor is what no rounding gives."""
+
+from __future__ import annotations
+
+import torch
+
+from weir.kernel_eval.judge.checks.expected_answers import difference
+from weir.kernel_eval.tasks.reference import Reference
+
+TASK = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        scale = x.abs().amax(-1, keepdim=True) / 127.0
+        return ANSWER
+
+def get_inputs():
+    return [torch.randn(256, 1024)]
+"""
+WHOLE = "torch.round(x / scale).to(torch.int8)"
+SCALED = "torch.round(x / scale) * scale"
+
+
+def is_wrong(answer: str, change: object) -> bool:
+    """Whether an answer is wrong in which some elements, right ones, were changed."""
+    reference = Reference(TASK.replace("ANSWER", answer), 30.0)
+    model = reference.build([], 1)
+    inputs = reference.inputs(2)
+    expected = reference.expected(model, inputs)
+    scale = inputs[0].abs().amax(-1, keepdim=True) / 127.0
+    changed = change(expected.outputs[0].clone(), inputs[0], scale)  # type: ignore[operator]
+    assert not torch.equal(changed, expected.outputs[0])
+    return difference(reference, model, inputs, expected, [changed]) is not None
+
+
+def near_halves(x: torch.Tensor, scale: torch.Tensor, count: int) -> torch.Tensor:
+    """The flat places of the values that are nearest to a half."""
+    exact = x.double() / scale.double()
+    return ((exact - exact.floor()) - 0.5).abs().flatten().argsort()[:count]
+
+
+def by_the_inverse(out: torch.Tensor, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    whole = torch.round(x * (1.0 / scale))
+    made = whole * scale if out.is_floating_point() else whole.to(out.dtype)
+    at = near_halves(x, scale, 4)  # where a division and a product with the inverse may differ
+    changed = out.clone()
+    changed.view(-1)[at] = made.view(-1)[at]
+    exact = x.double() / scale.double()
+    other = torch.where(torch.round(exact) > exact, exact.floor(), exact.ceil())
+    other = other * scale if out.is_floating_point() else other
+    changed.view(-1)[at[0]] = other.view(-1)[at[0]].to(out.dtype)
+    return changed
+
+
+def test_what_lies_at_a_half_may_be_rounded_either_way() -> None:
+    assert not is_wrong(WHOLE, by_the_inverse)
+    assert not is_wrong(SCALED, by_the_inverse)
+
+
+def test_one_element_that_no_rounding_gives_is_wrong() -> None:
+    def elsewhere(out: torch.Tensor, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        exact = x / scale
+        at = ((exact - exact.round()).abs() < 0.1).flatten().nonzero()[0, 0]
+        out.view(-1)[at] += 1 if not out.is_floating_point() else scale.view(-1)[at // x.shape[1]]
+        return out
+
+    def by_two(out: torch.Tensor, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        out.view(-1)[near_halves(x, scale, 1)] += 2
+        return out
+
+    assert is_wrong(WHOLE, elsewhere)
+    assert is_wrong(SCALED, elsewhere)
+    assert is_wrong(WHOLE, by_two)
+
+
+def test_many_are_wrong_whatever_they_are() -> None:
+    def many(out: torch.Tensor, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        out.view(-1)[near_halves(x, scale, 400)] += 1
+        return out
+
+    assert is_wrong(WHOLE, many)
