@@ -390,20 +390,20 @@ class Reference:
         """The outputs in float64; None if the model cannot run in float64, or gives others than `like` in form.
 
         `roundings`: how many times half a rounding the inputs are off; then what operators compute is rounded, too,
-        where the task has nothing in float64. `alike`: equal inputs stay equal. `phase`: each is off otherwise. Raises
+        where the task has nothing in float64. `alike`: equal numbers stay equal. `phase`: each is off otherwise. Raises
         `OutOfMemory`.
         """
         try:
             self.effects(model)  # of the model as it is
             with self._step("a copy in float64"):
                 precise = Advancing(copy.deepcopy(model).double()) if isinstance(model, torch.nn.Module) else model
-                matches = bool(roundings) and self._hardener.matches(model)
+                alike = alike or (bool(roundings) and self._hardener.matches(model))
                 exact = self._hardener.exact(model) if roundings else ()
                 copied = in_float64(inputs)
                 if roundings:
-                    copied = nudged(inputs, roundings, exact, alike=alike or matches, phase=phase)
+                    copied = nudged(inputs, roundings, exact, alike=alike, phase=phase)
             doubles = any(tensor.dtype is torch.float64 for tensor in [*tensors_of(inputs), *like])
-            rounded = RoundedOperators(alike=matches, phase=phase) if roundings and not doubles else None
+            rounded = RoundedOperators(alike=alike, phase=phase) if roundings and not doubles else None
             with rounded or contextlib.nullcontext():
                 outputs = self.outputs(precise, copied)
             return outputs if [output.shape for output in outputs] == [output.shape for output in like] else None

@@ -40,7 +40,9 @@ def are_undetermined(
     if any(_MOST * int(one.sum()) > one.numel() or one.numel() > _LARGEST for one in wrong):
         return False
     for phase in _PHASES:
-        near = reference.expected_float64(model, inputs, expected.outputs, roundings=_ROUNDINGS, phase=phase)
+        near = reference.expected_float64(
+            model, inputs, expected.outputs, roundings=_ROUNDINGS, alike=True, phase=phase
+        )
         if near is None:
             return False
         for number, got in enumerate(outputs):
@@ -51,12 +53,10 @@ def are_undetermined(
 
 
 def _is_near(got: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance | None) -> torch.Tensor:
-    """Where an answer is within a tolerance of its magnitude and of what is usual in all of it; its shape."""
+    """Where an answer is within a tolerance of an element's own magnitude; its shape."""
     if tolerance is None:
         return got == expected.to(got.dtype)
     wide = torch.complex128 if got.is_complex() else torch.float64
     got, expected = got.to(wide), expected.to(wide)
-    magnitude = expected.abs().nan_to_num(0.0, 0.0, 0.0)
-    scale = magnitude.square().mean().sqrt()
     same = (got == expected) | (got.isnan() & expected.isnan())
-    return same | ((got - expected).abs() <= tolerance.relative * (magnitude + scale) + tolerance.absolute)
+    return same | ((got - expected).abs() <= tolerance.relative * expected.abs() + tolerance.absolute)
