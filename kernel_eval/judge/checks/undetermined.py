@@ -59,4 +59,5 @@ def _is_near(got: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance | N
     wide = torch.complex128 if got.is_complex() else torch.float64
     got, expected = got.to(wide), expected.to(wide)
     same = (got == expected) | (got.isnan() & expected.isnan())
-    return same | ((got - expected).abs() <= tolerance.relative * expected.abs() + tolerance.absolute)
+    is_finite = torch.isfinite(got) & torch.isfinite(expected)
+    return same | (is_finite & ((got - expected).abs() <= tolerance.relative * expected.abs() + tolerance.absolute))

@@ -80,3 +80,16 @@ def test_many_are_wrong_whatever_they_are() -> None:
         return out
 
     assert is_wrong(WHOLE, many)
+
+
+def test_nothing_finite_is_near_an_infinity() -> None:
+    def shown(out: torch.Tensor, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return torch.where(torch.isinf(out), x, out)
+
+    def hidden(out: torch.Tensor, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        out[0, 0] = torch.inf
+        return out
+
+    assert is_wrong('x.masked_fill(torch.arange(1024) > 500, float("-inf"))', shown)
+    assert is_wrong("x.masked_fill(torch.arange(1024) == 1023, float('-inf'))", shown)
+    assert is_wrong(SCALED, hidden)
