@@ -98,7 +98,8 @@ def _are_undetermined(
     `tolerances`: of each output, where they are not the usual ones. Raises `OutOfMemory`.
     """
     of_outputs = tolerances or [usual(output.dtype) for output in outputs]
-    wrong = [~_is_near(got, *pair) for got, *pair in zip(outputs, expected.outputs, of_outputs, strict=True)]
+    each = zip(outputs, expected.outputs, of_outputs, strict=True)
+    wrong = [~_is_near(got, wanted, tolerance) for got, wanted, tolerance in each]
     if any(_MOST_UNDETERMINED * int(one.sum()) > one.numel() or one.numel() > _LARGEST for one in wrong):
         return False
     for phase in _PHASES:
