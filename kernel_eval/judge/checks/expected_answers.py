@@ -93,11 +93,11 @@ def _are_undetermined(
     """Whether the elements that are wrong are few, and roundings of the task's own give each of them.
 
     Of many values that are divided by a scale and rounded to whole numbers, some lie so near a half that a kernel which
-    multiplies with the inverse gives the other number. Many wrong ones are not right.
-
-    `tolerances`: of each output, where they are not the usual ones. Raises `OutOfMemory`.
+    multiplies with the inverse gives the other number. Many wrong ones are not right. `tolerances`: where they are
+    not the usual ones. Raises `OutOfMemory`.
     """
-    of_outputs = tolerances or [usual(output.dtype) for output in outputs]
+    given = tolerances or [None] * len(outputs)
+    of_outputs = [own or usual(output.dtype) for own, output in zip(given, outputs, strict=True)]
     each = zip(outputs, expected.outputs, of_outputs, strict=True)
     wrong = [~_is_near(got, wanted, tolerance) for got, wanted, tolerance in each]
     if any(_MOST_UNDETERMINED * int(one.sum()) > one.numel() or one.numel() > _LARGEST for one in wrong):

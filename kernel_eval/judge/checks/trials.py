@@ -23,10 +23,11 @@ from weir.kernel_eval.judge.checks.answer_spread import check_told
 from weir.kernel_eval.judge.checks.expected_answers import check_form, difference, dtypes_of, raw
 from weir.kernel_eval.judge.checks.recording import check_dtypes
 from weir.kernel_eval.judge.source import provenance
+from weir.kernel_eval.judge.state.questions import variants_of
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.tasks.answers import Expected
-from weir.kernel_eval.tasks.input_variants import Variant, plan
+from weir.kernel_eval.tasks.input_variants import Variant
 from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
 
@@ -81,14 +82,7 @@ class Trials:
         )
         self._take_state(worker, constructed)
         self.model = reference.build(init_arguments, weight_seed)
-        variants = plan(
-            self._job.num_correct_trials,
-            self._relaxed,
-            derive_seed(secret, "variants"),
-            few_rows=reference.needs_tiny(self.model),
-            more=reference.more_draws(self.model),
-            any_size=reference.takes_any_size(self.model),
-        )
+        variants = variants_of(reference, self.model, secret, self._job.num_correct_trials, self._relaxed)
         model = self.model  # as the calls so far leave it
         for trial, variant in enumerate(variants):
             inputs, expected, drawn = reference.question(model, derive_seed(secret, "inputs", trial), variant)

@@ -37,12 +37,12 @@ from weir.kernel_eval.judge.source import source_policy
 from weir.kernel_eval.judge.source.configurations import first_way, other_ways
 from weir.kernel_eval.judge.source.recompiling import recompiled
 from weir.kernel_eval.judge.state.further_calls import further_calls
-from weir.kernel_eval.judge.state.questions import Question, Questions, Subject, draw
+from weir.kernel_eval.judge.state.questions import Question, Questions, Subject, draw, variants_of
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.tasks.device_mapping import moved
 from weir.kernel_eval.tasks.errors import InvalidReference
-from weir.kernel_eval.tasks.input_variants import Draw, Variant, plan
+from weir.kernel_eval.tasks.input_variants import Draw, Variant
 from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
 from weir.kernel_eval.timing import sampling
@@ -240,15 +240,7 @@ class _Attempt:
         num_timed = 0 if self._device is not None else min(job.num_perf_trials, self._limits.perf_trials)
         num_trials = max(MIN_DRAWS, job.num_correct_trials) + num_timed
         draws: dict[str, int] = self.details.setdefault("inputs", {})  # few kinds: it is tried less hard
-        model = subjects[-1].model
-        variants = plan(
-            num_trials,
-            self._relaxed,
-            derive_seed(job.secret, "variants"),
-            few_rows=self._reference.needs_tiny(model),
-            more=self._reference.more_draws(model),
-            any_size=self._reference.takes_any_size(model),
-        )
+        variants = variants_of(self._reference, subjects[-1].model, job.secret, num_trials, self._relaxed)
         questions = Questions(self._reference, job.secret, variants, subjects, self._far)
         for trial in range(len(variants)):
             drawn = self._try_one(recording, trials, questions, init_arguments, trial)

@@ -15,7 +15,7 @@ from weir.kernel_eval.ipc.messages import NamedPlace
 from weir.kernel_eval.ipc.tensor_arena import tensors_among
 from weir.kernel_eval.tasks.answers import Expected
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
-from weir.kernel_eval.tasks.input_variants import Draw, Variant
+from weir.kernel_eval.tasks.input_variants import Draw, Variant, plan
 from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
 
@@ -111,6 +111,20 @@ def _with_other_flags(reference: Reference, drawn: Drawn) -> Drawn:
     if forms[0] != forms[1] or not reference.is_comparable(subject.model, turned, other):
         return drawn
     return drawn._replace(question=Question(turned, other))
+
+
+def variants_of(
+    reference: Reference, model: Any, secret: bytes, num_trials: int, relaxed: frozenset[str]
+) -> list[Variant]:
+    """The variants of the inputs of an evaluation: those of its trials, and what the task is asked besides."""
+    return plan(
+        num_trials,
+        relaxed,
+        derive_seed(secret, "variants"),
+        few_rows=reference.needs_tiny(model),
+        more=reference.more_draws(model),
+        any_size=reference.takes_any_size(model),
+    )
 
 
 def draw(reference: Reference, subjects: Sequence[Subject], seed: int, variant: Variant) -> Drawn:

@@ -16,9 +16,8 @@ from weir.kernel_eval.judge.checks.expected_answers import difference, left_out
 from weir.kernel_eval.judge.checks.varied_parameters import VariedParameters
 from weir.kernel_eval.judge.state.counterparts import loadable
 from weir.kernel_eval.judge.state.further_calls import further_calls
-from weir.kernel_eval.judge.state.questions import Question, Questions, Subject
+from weir.kernel_eval.judge.state.questions import Question, Questions, Subject, variants_of
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
-from weir.kernel_eval.tasks.input_variants import plan
 from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
 from weir.scripts.bench.kernel_eval.mutants.mode import Changed, Mutant
@@ -65,14 +64,7 @@ class Evaluation:
         own = _as_its_own_candidate(model)
         subjects = [Subject(varied.model, []), own] if varied.names else [own]
         is_far = bool(varied.names) and reference.branches.decides_otherwise(far.model, varied.model)
-        variants = plan(
-            _TRIALS,
-            frozenset(),
-            derive_seed(secret, "variants"),
-            few_rows=reference.needs_tiny(model),
-            more=reference.more_draws(model),
-            any_size=reference.takes_any_size(model),
-        )
+        variants = variants_of(reference, model, secret, _TRIALS, frozenset())
         questions = Questions(reference, secret, variants, subjects, Subject(far.model, []) if is_far else None)
         for trial in range(len(variants)):
             subject, question, _ = questions.take(trial)

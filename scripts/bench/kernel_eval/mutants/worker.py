@@ -6,6 +6,7 @@ showed of it; or the reason why there are none.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections import Counter
@@ -41,15 +42,17 @@ def _task(path: Path) -> str:
 
 
 def main(num_evaluations: int, paths: list[str]) -> None:
-    """Print the line of each task."""
+    """Print the line of each task; what tasks print goes to the standard error."""
     torch.set_num_threads(1)
-    for path in paths:
-        found: dict[str, Any] = {"task": path}
-        try:
-            found["mutants"] = mutants_of(_task(Path(path)), num_evaluations)
-        except (InvalidReference, UnsupportedReference) as error:
-            found["error"] = str(error)
-        print(json.dumps(found), flush=True)
+    lines = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):
+        for path in paths:
+            found: dict[str, Any] = {"task": path}
+            try:
+                found["mutants"] = mutants_of(_task(Path(path)), num_evaluations)
+            except (InvalidReference, UnsupportedReference) as error:
+                found["error"] = str(error)
+            print(json.dumps(found), file=lines, flush=True)
 
 
 if __name__ == "__main__":
