@@ -31,11 +31,12 @@ def matched(values: Sequence[torch.Tensor], known: Sequence[Integers]) -> list[t
             changed.append(value)
             continue
         low, high = int(seen.values[0]), int(seen.values[-1])
-        if not len(pool) or int(pool.min()) < low or int(pool.max()) > high:
-            pool = torch.unique(any_seen(_POOL, seen.values))
-            pool = pool[torch.randperm(len(pool))]
-        shares = 0.5 ** torch.arange(len(pool), dtype=torch.float32)
-        drawn = pool[torch.multinomial(shares, value.numel(), replacement=True)].view(value.shape)
+        fitting = pool[(pool >= low) & (pool <= high)]
+        if not len(fitting):
+            fitting = torch.unique(any_seen(_POOL, seen.values))
+            pool = fitting = fitting[torch.randperm(len(fitting))]
+        shares = 0.5 ** torch.arange(len(fitting), dtype=torch.float32)
+        drawn = fitting[torch.multinomial(shares, value.numel(), replacement=True)].view(value.shape)
         is_whole = torch.zeros(value.shape, dtype=torch.bool)  # in a row that is all as in another tensor
         for other in changed:
             if other.shape == value.shape and not seen.sorted:

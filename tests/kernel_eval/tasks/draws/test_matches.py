@@ -52,3 +52,11 @@ def test_some_rows_are_as_another_tensor_s_whole_and_some_as_others_of_their_own
     num_equal = (changed[0][:, None] == changed[0]).sum(-1).fill_diagonal_(0)
     assert bool((num_equal == 16).any())
     assert bool((num_equal == 15).any())
+
+
+def test_a_value_beyond_the_range_of_one_tensor_leaves_the_others_to_match() -> None:
+    torch.manual_seed(1)
+    one, two = [torch.randint(0, 32000, (16,)) for _ in range(4)], [torch.randint(0, 31000, (24,)) for _ in range(4)]
+    for _ in range(100):
+        changed = matched([one[0], two[0]], [seen_of(*one), seen_of(*two)])
+        assert bool(torch.isin(changed[0], changed[1]).any())
