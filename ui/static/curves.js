@@ -173,7 +173,7 @@ class Curves {
    * @returns {Picture}
    */
   add(name) {
-    const plot = make("div", { class: "plot", role: "img", tabindex: 0 });
+    const plot = make("div", { class: "plot", role: "img", tabindex: 0, "aria-label": name }); // until it is drawn
     const details = make("details", {}, make("summary", {}, "table"));
     const caption = make("figcaption", {}, make("h3", {}, name), make("output", { "aria-live": "off" }));
     const whole = make("figure", { "data-series": name }, caption, plot, details);

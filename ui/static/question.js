@@ -40,7 +40,7 @@ class AnswerPicture {
       labelled("x", select("x", named(answer.columns), chosen("x", first))),
       make("fieldset", {}, make("legend", {}, "y"), ...numeric.map((name) =>
         make("label", {}, make("input", { type: "checkbox", name: "y", value: name, checked: y.includes(name) }), make("span", {}, name)))));
-    this.place = make("div", { class: "plot", role: "img" });
+    this.place = make("div", { class: "plot", role: "img", "aria-label": "picture of the answer" }); // until it is drawn
     this.said = make("p", { class: "soft" });
     section.append(this.tools, this.place, this.said);
     this.tools.addEventListener("submit", (event) => event.preventDefault());

@@ -211,8 +211,9 @@ def test_a_round_takes_fewer_groups_where_their_tokens_are_enough(cluster: Clust
     cluster.train("--rounds", "3", env={f"WEIR_CLUSTER__{name}": value for name, value in rules.items()})
     cluster.ended()
     rounds = cluster.rounds()
-    sizes = [len(row.group_ids) for row in rounds if row.weight_version not in before]
-    assert len(sizes) == 3 and min(sizes) < batch, sizes
+    made = [len(row.group_ids) for row in rounds if row.weight_version not in before]
+    sizes = made[-3:]  # a round that was open counts for the start before
+    assert len(sizes) == 3 and len(made) <= 4 and min(sizes) < batch, made
     groups = [group for row in rounds for group in row.group_ids]
     assert len(groups) == len(set(groups))
     assert cluster.in_rotation() == set(cluster.engine_urls)
