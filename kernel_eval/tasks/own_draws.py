@@ -31,6 +31,7 @@ from weir.kernel_eval.tasks.input_draws import sums_to_one
 from weir.kernel_eval.tasks.input_variants import OF_MASKS, Draw
 
 _MOST_RELATED = 4  # inputs
+_STANDS = 0.9  # the cosine of two rows of which one stands to the other
 
 
 def of_own(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
@@ -140,8 +141,15 @@ def _standing(
 
 
 def _on_one_side(at: int, source: int, inputs: list[Any]) -> list[Any]:
-    """Some rows of one input have products of one sign with all rows of another, which has so many rows at most."""
+    """Some rows of one input have products of one sign with all rows of another, which has so many rows at most.
+
+    Rows that stand to those of the same number stay.
+    """
     tensors = list(each_tensor(inputs))
-    other = torch.nn.functional.normalize(tensors[source].reshape(-1, tensors[source].shape[-1]).float(), dim=-1)
-    change = one_sided(tensors[at], other) if len(other) <= other.shape[1] else None
+    own, other = (
+        torch.nn.functional.normalize(tensors[of].reshape(-1, tensors[of].shape[-1]).float(), dim=-1)
+        for of in (at, source)
+    )
+    free = (own * other.to(own)).sum(-1).abs() < _STANDS if len(own) == len(other) else None
+    change = one_sided(tensors[at], other, free) if len(other) <= other.shape[1] else None
     return inputs if change is None else changing(at, change)(inputs)

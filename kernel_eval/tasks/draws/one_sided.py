@@ -20,10 +20,13 @@ _MOST = 1 << 29  # multiplications to find them; larger weights have none
 _MARGIN = 0.5, 6.0  # by which a sum of exponentials is below one, and a maximum above zero
 
 
-def one_sided(value: torch.Tensor, other: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor] | None:
+def one_sided(
+    value: torch.Tensor, other: torch.Tensor, free: torch.Tensor | None = None
+) -> Callable[[torch.Tensor], torch.Tensor] | None:
     """The change that makes products of a tensor and another one of one sign; None where no sizes or values fit.
 
-    `other`: (N, K) or (K, N), where K is the last size of `value`, or the filters of a convolution of it.
+    `other`: (N, K) or (K, N), where K is the last size of `value`, or the filters of a convolution of it. `free`: of
+    each row of `value`, whether it may change; None: all may.
     """
     if other is value or value.dim() < 2 or not torch.is_floating_point(other):
         return None
@@ -31,7 +34,7 @@ def one_sided(value: torch.Tensor, other: torch.Tensor) -> Callable[[torch.Tenso
         fitting = [weight for weight in (other, other.mT) if weight.shape[1] == value.shape[-1]]
         rows = [(_direction(weight), len(weight)) for weight in fitting]
         found = [(direction, num_results) for direction, num_results in rows if direction is not None]
-        return functools.partial(_with_rows, directions=found) if found else None
+        return functools.partial(_with_rows, directions=found, free=free) if found else None
     if value.dim() != other.dim() or value.shape[1] != other.shape[1] or len(value) < _SHARE:
         return None
     if any(one < two for one, two in zip(value.shape[2:], other.shape[2:], strict=True)):
@@ -54,18 +57,21 @@ def _direction(weight: torch.Tensor) -> torch.Tensor | None:
     return direction / results.mean() if fits and bool(torch.isfinite(direction).all()) else None
 
 
-def _with_rows(value: torch.Tensor, directions: Sequence[tuple[torch.Tensor, int]]) -> torch.Tensor:
+def _with_rows(
+    value: torch.Tensor, directions: Sequence[tuple[torch.Tensor, int]], free: torch.Tensor | None
+) -> torch.Tensor:
     """Some rows give results of one sign: most so far below zero that their exponentials sum up to less than one."""
     changed = value.clone(memory_format=torch.contiguous_format)
     rows = changed.view(-1, value.shape[-1])
     count = min(_ROWS, len(rows) // (_SHARE * len(directions)))
     order = torch.randperm(len(rows)).to(value.device)
+    order = order if free is None else order[free[order]]
     margins = _MARGIN[0] + (_MARGIN[1] - _MARGIN[0]) * torch.arange(count) / max(1, count - 1)
     for number, (direction, num_results) in enumerate(directions):
         chosen = order[number * count : (number + 1) * count]
         below = -(margins + math.log(num_results) / _LEAST)
         sizes = torch.where(torch.arange(count) % 3 == 2, margins, below)
-        rows[chosen] = (sizes.to(direction)[:, None] * direction).to(value)
+        rows[chosen] = (sizes[: len(chosen)].to(direction)[:, None] * direction).to(value)
     return changed
 
 

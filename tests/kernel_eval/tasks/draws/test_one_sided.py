@@ -21,6 +21,16 @@ def test_of_some_rows_all_results_are_of_one_sign(num_results: int, seed: int) -
         assert int((torch.logsumexp(results, -1) < 0).sum()) >= 3
 
 
+def test_rows_that_are_not_free_stay() -> None:
+    linear, value = torch.nn.Linear(64, 16), torch.randn(32, 64)
+    for num_free in (3, 24):
+        free = torch.randperm(32) < num_free
+        change = one_sided(value, linear.weight, free)
+        assert change is not None
+        is_other = (change(value) != value).any(-1)
+        assert int(is_other.sum()) == min(num_free, 6) and not bool((is_other & ~free).any())
+
+
 def test_a_corner_of_an_image_gives_all_filters_results_above_zero_and_another_below() -> None:
     torch.manual_seed(0)
     convolution = torch.nn.Conv2d(4, 16, 3)
