@@ -113,9 +113,9 @@ class Branches:
         return _turned(inputs, turns[number]) if number < len(turns) else inputs
 
     def _joins(self, model: Any, inputs: list[Any]) -> bool:
-        """Whether the last operator gives few numbers, of many values."""
+        """Whether an answer has few numbers, of many values."""
         most = max(value.numel() for value in each_tensor(inputs))
-        return 0 < _JOINED * self._reference.watched(model).num_last <= most
+        return 0 < _JOINED * self._reference.effects(model).fewest <= most
 
     def _bounds(self, model: Any) -> list[float]:
         """How far inputs are moved: beyond the largest numbers that the task gives to operators."""

@@ -52,7 +52,7 @@ def with_far_extremes(
     kinds = _kinds(changed, across)
     for kind in kinds:
         for part, chosen in _chosen(kind.rows):
-            low, high = part.aminmax(dim=-1)
+            low, high = _range(part)
             upper, lower = kind.margin(high - low), kind.margin(high - low)
             places = seldom(len(part), part.shape[-1])
             top = torch.where(high < 0, high / 2, high + upper)
@@ -88,7 +88,7 @@ class _Kind(NamedTuple):
     def may_be(self, there: tuple[Any, ...], extreme: torch.Tensor) -> torch.Tensor:
         """At which of some places of the rows an extreme may stand."""
         before = self.rows[there]
-        may = (before != 0) & (extreme.abs() < torch.finfo(before.dtype).max / 4)
+        may = (before != 0) & before.isfinite() & (extreme.abs() < torch.finfo(before.dtype).max / 4)
         may &= self.is_last | ~self.small[there]
         return may & (~self.of_one_sign[there] | (before.sign() == extreme.sign()))
 
@@ -119,7 +119,8 @@ def _make_ends_extreme(kind: _Kind, signs: Sequence[int], least_range: float, fa
     numbers = torch.randperm(count)[:number] if count < _MOST else torch.unique(torch.randint(count, (number,)))
     at = tuple(place.to(kind.rows.device) for place in torch.unravel_index(numbers, others)) if others else ()
     part = kind.rows[at].reshape(-1, width)
-    low, high = part.aminmax(dim=-1)
+    low, high = _range(part)
+    least, largest = part.aminmax(dim=-1)
     is_wide = high - low > least_range
     usable = torch.isfinite(high - low) & (high - low > least_range / _SMALL)
     is_inner = ((numbers > 0) & (numbers < count - 1)).to(part.device)
@@ -129,7 +130,7 @@ def _make_ends_extreme(kind: _Kind, signs: Sequence[int], least_range: float, fa
         margin = kind.margin(high - low)
         own, extreme = (high, high + margin + farther) if sign > 0 else (low, low - margin)
         there = (*at, torch.full((len(part),), end % width, device=part.device))
-        fits = usable & (sign * own >= 0) & kind.may_be(there, extreme)
+        fits = usable & (own == (largest if sign > 0 else least)) & (sign * own >= 0) & kind.may_be(there, extreme)
         fits[[row for row, its_sign, its_end in given if sign == its_sign or end == its_end]] = False
         for allowed in (fits & is_wide & is_inner, fits & is_wide, fits):
             if bool(allowed.any()):
@@ -296,7 +297,7 @@ def _levels(value: torch.Tensor, across: bool) -> Iterator[torch.Tensor]:
 def _chosen(rows: torch.Tensor) -> Iterator[tuple[torch.Tensor, tuple[torch.Tensor, ...]]]:
     """Some of the rows, (n, their elements), and their places, first of rows that are not small beside others.
 
-    None where rows are of one element, or not finite.
+    None where rows are of one element, or hold NaN.
     """
     others, width = rows.shape[:-1], rows.shape[-1]
     count = prod(others)
@@ -307,7 +308,7 @@ def _chosen(rows: torch.Tensor) -> Iterator[tuple[torch.Tensor, tuple[torch.Tens
     numbers = numbers[torch.randperm(len(numbers))]
     at = tuple(place.to(rows.device) for place in torch.unravel_index(numbers, others)) if others else ()
     part = rows[at] if others else rows[None]
-    low, high = part.aminmax(dim=-1)
+    low, high = _range(part)
     usable = torch.isfinite(high - low)
     if len(part) == 1:
         if bool(usable):
@@ -318,6 +319,14 @@ def _chosen(rows: torch.Tensor) -> Iterator[tuple[torch.Tensor, tuple[torch.Tens
     order = order[usable[order]]
     if len(order):
         yield part[order], tuple(place[order] for place in at)
+
+
+def _range(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The least and the largest finite value of each row, (n,) each; NaN for one that holds NaN."""
+    infinite = rows.isinf()
+    if not bool(infinite.any()):
+        return tuple(rows.aminmax(dim=-1))
+    return rows.masked_fill(infinite, torch.inf).amin(-1), rows.masked_fill(infinite, -torch.inf).amax(-1)
 
 
 def _others(order: torch.Tensor, count: int) -> torch.Tensor:

@@ -13,7 +13,7 @@ from weir.kernel_eval.tasks.draws.integer_draws import Integers
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.input_draws import redrawn
 from weir.kernel_eval.tasks.input_variants import Draw
-from weir.kernel_eval.tasks.task_source import decides, harder_than_mixed, sorts_stably, takes_the_other
+from weir.kernel_eval.tasks.task_source import decides, harder_than_mixed, sorts_stably, specials_of, takes_the_other
 from weir.kernel_eval.tasks.watches.decisions import Decisions, Outcome
 from weir.kernel_eval.tasks.watches.integer_use import IntegerUse
 
@@ -31,8 +31,8 @@ class Found(NamedTuple):
     integer · shifts: integers that say how far something is shifted, and the width of that · hides_products: its answer
     has fewer elements than a product of it · by_value: all of it works value by value · stable: a sort keeps the order
     of equal values · lone_nans: it takes the other value where one is NaN · weights: parameters of which inputs get
-    rows, where products are hidden · specials: it names special values, such as NaN · added: small numbers that it
-    adds, or takes as the least · orders: it asks which of two tensors is larger.
+    rows, where products are hidden · specials: draws of special values that it names, such as NaN · added: small numbers
+    that it adds, or takes as the least · orders: it asks which of two tensors is larger.
     """
 
     scales: tuple[float, ...] = ()
@@ -56,7 +56,7 @@ class Found(NamedTuple):
     lone_nans: bool = False
     weights: tuple[torch.Tensor, ...] = ()
     added: tuple[float, ...] = ()
-    specials: bool = False
+    specials: tuple[Draw, ...] = ()
     orders: bool = False
 
 
@@ -110,7 +110,7 @@ def find(
         shifts=use.shifts,
         stable=sorts_stably(source),
         lone_nans=takes_the_other(source),
-        specials=Draw.SPECIAL in harder_than_mixed(source) and not takes_the_other(source),
+        specials=() if ties or takes_the_other(source) else specials_of(source),
         hides_products=watched.product_size > answered,
         orders=watched.compares_tensors,
     )

@@ -104,6 +104,10 @@ def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[
     if drawn is Draw.STRUCTURED:
         yield from _of_structure(inputs, found)
         return
+    if drawn is Draw.PLACED:
+        for at in floats_among(inputs):
+            yield from _of_extremes(at, across=True, is_usual=True)
+        return
     if drawn in OF_OWN and drawn is not Draw.DECLARED:
         yield from of_own(inputs, drawn, found)
         return
@@ -113,7 +117,7 @@ def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[
     for at, tensor in enumerate(each_tensor(inputs)):
         if not is_drawn(tensor):
             continue
-        yield from _of_extremes(inputs, at, found, across=True)
+        yield from _of_extremes(at, across=True)
         if found.ties:
             yield from _of_products(inputs, at, found)
             continue
@@ -177,11 +181,11 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
             draws = [draw for draw in _BY_INPUT[found.ties or found.whole :] if draw is not drawn]
             yield [Step((draw.value, at), changing(at, redrawing(draw))) for draw in draws]
     for at in floating if found.specials and drawn not in SPECIAL and len(floating) > 1 else ():  # in one input alone
-        yield [Step((draw.value, at), changing(at, redrawing(draw))) for draw in SPECIAL]
+        yield [Step((draw.value, at), changing(at, redrawing(draw))) for draw in found.specials]
     for at in floating:
         if found.ties and not found.by_value:
             yield from _of_regions(tensors[at], at, by_value=False)
-            yield from _of_extremes(inputs, at, found, across=False)
+            yield from _of_extremes(at, across=False)
             yield from _of_products(inputs, at, found)
         if found.ties:  # which may be of no account, if values are chosen and not positions
             yield [Step(("repeats", at), changing(at, with_repeats), sensitive=not found.stable, exact=found.stable)]
@@ -195,7 +199,7 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
             yield [Step(("ends", at), changing(at, with_ends))]
         yield from _of_regions(tensors[at], at, found.by_value)
         if not found.by_value:
-            yield from _of_extremes(inputs, at, found, across=False)
+            yield from _of_extremes(at, across=False)
         for scale in found.scales:
             yield [Step((f"scale {scale:g}", at), changing(at, of_scale(scale)), sensitive=True)]
         if found.matches and not sums_to_one(tensors[at]):
@@ -223,14 +227,15 @@ def _of_regions(tensor: torch.Tensor, at: int, by_value: bool) -> Iterator[list[
         yield [Step(("held", at), changing(at, change), most=_FAR_LARGER)]
 
 
-def _of_extremes(inputs: list[Any], at: int, found: Found, across: bool) -> Iterator[list[Step]]:
+def _of_extremes(at: int, across: bool, *, is_usual: bool = False) -> Iterator[list[Step]]:
     """Extremes of rows at chosen places.
 
-    `across`: along all dimensions; else along the last ones, so that no row becomes larger than it is.
+    `across`: along all dimensions; else along the last ones, so that no row becomes larger than it is. `is_usual`:
+    none is so far beyond others that an exponential overflows.
     """
     far = functools.partial(with_far_extremes, across=across)
     kinds: list[tuple[str, Change]] = [
-        ("farther extremes", functools.partial(far, farther=_FARTHER)),
+        *(() if is_usual else (("farther extremes", functools.partial(far, farther=_FARTHER)),)),
         ("far extremes", far),
         ("far largest", functools.partial(far, least=False)),
         ("far least", functools.partial(far, largest=False)),

@@ -40,6 +40,7 @@ class Draw(StrEnum):
     MATCHED = "matched"  # the task's own draw with integers of few values, so that many are equal to others
     SURE = "sure"  # the task's own draw with rows of probabilities that are sure of one place, even, or equal to others
     RELATED = "related"  # the task's own draw with rows that equal, oppose or are near others
+    PLACED = "placed"  # the task's own draw with extremes of rows at chosen places
     TURNED = "turned"  # the task's own draw, inputs changed as a whole: a number made of all of one decides otherwise
     CROWDED = "crowded"  # the task's own draw with nearly all rows alike, and integers: they go to one place
     TINY = "tiny"  # normals of scale 0.001 to 0.003: what is added to a divisor counts
@@ -89,6 +90,7 @@ OF_OWN = (
     Draw.STRUCTURED,
     Draw.FADED,
     Draw.CROWDED,
+    Draw.PLACED,
     Draw.TURNED,
     Draw.RELATED,
     Draw.SURE,

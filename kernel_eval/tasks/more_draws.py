@@ -23,11 +23,12 @@ _MOST_RELATED = 1 << 18  # elements of all inputs; many steps are tried with the
 def more_draws(watch: PointwiseWatch, inputs: list[Any], integers: Sequence[Integers]) -> list[Draw]:
     """The draws of a task: `watch` saw it, and `integers` are what it draws."""
     if watch.is_pointwise:
-        floating = [tensor for tensor in each_tensor(inputs) if is_drawn(tensor)]
-        return [Draw.FADED] if watch.is_quotient and are_alike(floating) else []
+        return [Draw.FADED] if watch.is_quotient and are_alike(_drawn(inputs)) else []
     kinds = {Draw.SIGNED: num_rows(inputs) < _FEW_ROWS, Draw.VANISHING: watch.divides_by_one}
     joins_rows = watch.has_extreme_of_all or watch.num_joined > row_size(inputs)
     kinds |= dict.fromkeys((Draw.BELOW, Draw.ABOVE), joins_rows)
+    # beside other inputs of hard values an extreme seldom counts
+    kinds[Draw.PLACED] = (watch.num_joined > 1 or watch.makes_places) and len(_drawn(inputs)) > 1
     kinds[Draw.CROWDED] = watch.takes_places and (watch.makes_places or any(map(_are_places, integers)))
     kinds[Draw.SURE] = any(value.is_floating_point() and sums_to_one(value) for value in each_tensor(inputs))
     kinds[Draw.MATCHED] = watch.matches_integers and not watch.stores and any(map(_are_places, integers))
@@ -39,9 +40,13 @@ def more_draws(watch: PointwiseWatch, inputs: list[Any], integers: Sequence[Inte
     return [draw for draw, is_needed in kinds.items() if is_needed]
 
 
+def _drawn(inputs: list[Any]) -> list[torch.Tensor]:
+    return [tensor for tensor in each_tensor(inputs) if is_drawn(tensor)]
+
+
 def _are_of_one_width(inputs: list[Any]) -> bool:
     """Whether several inputs of floats have rows, and rows of one width."""
-    widths = [value.shape[-1] for value in each_tensor(inputs) if is_drawn(value) and value.dim() > 1]
+    widths = [value.shape[-1] for value in _drawn(inputs) if value.dim() > 1]
     return len(widths) > len(set(widths))
 
 

@@ -244,7 +244,7 @@ class Reference:
 
     def needs_tiny(self, model: Any) -> bool:
         """Whether a mixed draw shows little of tiny values: it has few rows, or one answer is made of all of it."""
-        return self.has_few_rows(model) or (self.watched(model).num_last == 1 and not self.works_by_value(model))
+        return self.has_few_rows(model) or (self.effects(model).fewest == 1 and not self.works_by_value(model))
 
     def more_draws(self, model: Any) -> list[Draw]:
         """The draws of calls besides, in which rows, all values, or masks are of one kind."""

@@ -9,12 +9,13 @@ from typing import Any
 
 from weir.kernel_eval.tasks.input_variants import SPECIAL, Draw
 
-_ASK_FOR_SPECIALS = frozenset(
+_ASK_FOR_NANS = frozenset(
     {
-        *("isnan", "isinf", "isfinite", "isposinf", "isneginf", "nan_to_num", "nan_to_num_", "signbit", "copysign"),
+        *("isnan", "isfinite", "nan_to_num", "nan_to_num_", "signbit", "copysign"),
         *("nansum", "nanmean", "nanmedian", "nanquantile", "fmax", "fmin"),
     }
 )
+_ASK_FOR_INFINITIES = frozenset({"isinf", "isposinf", "isneginf"})
 SET_BOUNDS = frozenset(
     {
         *("clamp", "clamp_", "clamp_min", "clamp_max", "clip", "clip_", "hardtanh", "hardtanh_", "Hardtanh"),
@@ -51,15 +52,16 @@ _PICK_ONE_OF_EQUALS = frozenset(
 def harder_than_mixed(source: str) -> tuple[Draw, ...]:
     """The draws that are tried before a mixed one.
 
-    Special values are drawn only for tasks that name them: kernels may treat them otherwise than torch. So are values
-    beyond bounds: kernels may have bounds of their own (-1e6 for what a mask hides). Equal values are drawn unless the
+    Special values are drawn only for tasks that name them: kernels may treat them otherwise than torch. One that asks
+    which scores a mask has made minus infinity says nothing of NaN, which is no maximum in Triton. So are values beyond
+    bounds: kernels may have bounds of their own (-1e6 for what a mask hides). Equal values are drawn unless the
     task may take any of them.
     """
     names = names_in(source)
     if names & _PICK_ONE_OF_EQUALS:
         return ()
     return (
-        *(SPECIAL if _asks_for_specials(source) else ()),
+        *specials_of(source),
         *((Draw.BEYOND,) if names & (SET_BOUNDS | _DECIDE) or _compares(source) else ()),
         Draw.HARD,
     )
@@ -90,24 +92,35 @@ def _is_stable(given: ast.keyword) -> bool:
     return given.arg == "stable" and isinstance(given.value, ast.Constant) and given.value.value is True
 
 
-def _asks_for_specials(source: str) -> bool:
-    """Whether a source names special values, or asks without a name: `x != x`, `x == inf`."""
-    return bool(names_in(source) & _ASK_FOR_SPECIALS) or any(map(_is_special, _nodes(source)))
+def specials_of(source: str) -> tuple[Draw, ...]:
+    """The draws of special values that a source names, or asks for without a name: `x != x`, `x == inf`."""
+    names = names_in(source)
+    if names & _ASK_FOR_NANS or any(map(_asks_for_nan, _nodes(source))):
+        return SPECIAL
+    asks = bool(names & _ASK_FOR_INFINITIES) or any(
+        _INFINITY.search(text) for node in _nodes(source) for text in _compared(node)
+    )
+    return (Draw.INFINITE,) if asks else ()
 
 
-def _is_special(node: ast.AST) -> bool:
-    """Whether a node compares something with itself or with infinity, or takes it away from itself."""
+def _asks_for_nan(node: ast.AST) -> bool:
+    """Whether a node compares something with itself, or takes it away from itself."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
         return ast.unparse(node.left) == ast.unparse(node.right)
+    texts = _compared(node)
+    return len(set(texts)) < len(texts)
+
+
+def _compared(node: ast.AST) -> list[str]:
+    """The texts of what a node compares."""
     if isinstance(node, ast.Compare):
         compared = [node.left, *node.comparators]
     elif isinstance(node, ast.Call) and getattr(node.func, "attr", None) in _EQUAL:
         owner = node.func.value if isinstance(node.func, ast.Attribute) else node.func
         compared = node.args if len(node.args) > 1 else [owner, *node.args]
     else:
-        return False
-    texts = [ast.unparse(value) for value in compared]
-    return len(set(texts)) < len(texts) or any(_INFINITY.search(text) for text in texts)
+        compared = []
+    return [ast.unparse(value) for value in compared]
 
 
 def decides(source: str) -> bool:

@@ -43,9 +43,9 @@ def extremes(value: torch.Tensor) -> torch.Tensor:
 
 
 def magnitudes(value: torch.Tensor) -> torch.Tensor:
-    """Those of the values that are not zero, of some of them if they are many; (n,) float64."""
+    """Those of the values that are finite and not zero, of some of them if they are many; (n,) float64."""
     flat = value.reshape(-1)[:: max(1, value.numel() // _MOST)].double().abs()
-    return flat[flat > 0]
+    return flat[(flat > 0) & flat.isfinite()]
 
 
 def some(like: torch.Tensor, share: int) -> torch.Tensor:

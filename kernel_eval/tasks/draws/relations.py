@@ -16,7 +16,7 @@ _SHARE = 4  # one of so many rows stands to another
 _LEAST_ROWS = 4  # of a tensor whose rows stand to each other
 _OFF = 0.05  # of a row's scale: how far a near one is off
 _DIGITS = 0.6  # before and after the point, at most, of how many times as long one along a line is
-_CLUSTERED = 0.5  # of the labels
+_CLUSTERED = 2  # one of so many labels
 
 
 class Relation(StrEnum):
@@ -77,11 +77,16 @@ def _near(rows: torch.Tensor) -> torch.Tensor:
 
 
 def with_clusters(value: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """The rows of some labels lie near one of theirs. `labels`: one for each row."""
+    """The rows of some labels that several have lie near each other, in the middle of where they were.
+
+    Not near one of them, which rows of other labels may be near, too. `labels`: one for each row.
+    """
     rows = value.clone(memory_format=torch.contiguous_format).view(-1, value.shape[-1])
     flat = labels.reshape(-1).to(rows.device)
-    known = torch.unique(flat)
-    for label in known[torch.randperm(len(known))[: max(1, round(_CLUSTERED * len(known)))].to(known.device)]:
+    found, counts = torch.unique(flat, return_counts=True)
+    several = found[counts > 1]
+    for label in several[torch.randperm(len(several))[: -(-len(several) // _CLUSTERED)].to(rows.device)]:
         at = (flat == label).nonzero().squeeze(1)
-        rows[at] = _near(rows[at[:1]].expand(len(at), -1))
+        middle, length = rows[at].mean(0, keepdim=True), rows[at[:1]].norm()
+        rows[at] = _near((middle * (length / middle.norm())).nan_to_num(0.0, 0.0, 0.0).expand(len(at), -1))
     return rows.view(value.shape)

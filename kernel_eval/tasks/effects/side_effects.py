@@ -27,13 +27,15 @@ _ACTIVATIONS = frozenset(
 class SideEffects(NamedTuple):
     """The tensors among the inputs that a call writes to, by number, and what it changes of the model, by name.
 
-    spare: inputs that may stay as they are · keeps: whether the model differs after a call, in whatever it holds.
+    spare: inputs that may stay as they are · keeps: whether the model differs after a call, in whatever it holds ·
+    fewest: the elements of the smallest tensor that it returns, 0 if it returns none.
     """
 
     inputs: tuple[int, ...] = ()
     spare: frozenset[int] = frozenset()
     state: tuple[str, ...] = ()
     keeps: bool = False
+    fewest: int = 0
 
 
 class _Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -98,6 +100,7 @@ def side_effects(model: Any, inputs: list[Any], watch: contextlib.AbstractContex
     held = dict(named_tensors(called))
     with watch, _Writes() as writes:
         answer = called(*own)
+    fewest = min((tensor.numel() for tensor in tensors_of(answer)), default=0)
     returned = {_storage(tensor) for tensor in tensors_of(answer) if tensor.numel()}
     written = [
         number
@@ -107,7 +110,7 @@ def side_effects(model: Any, inputs: list[Any], watch: contextlib.AbstractContex
     in_place = {n for n in written if writes.to.get(_storage(given[n]), {""}) <= _ACTIVATIONS}
     spare = in_place | {n for n in written if _storage(given[n]) in returned}
     if called is model:
-        return SideEffects(tuple(written), frozenset(spare))
+        return SideEffects(tuple(written), frozenset(spare), fewest=fewest)
     after, then = dict(named_tensors(called)), dict(named_tensors(model))
     state = tuple(
         name
@@ -116,7 +119,7 @@ def side_effects(model: Any, inputs: list[Any], watch: contextlib.AbstractContex
     )
     keeps = bool(state) or _have_changed(before, list(_attributes(called)), list(_attributes(model)))
     same_form = tuple(name for name in state if _form(after[name]) == _form(then[name]))
-    return SideEffects(tuple(written), frozenset(spare), same_form, keeps)
+    return SideEffects(tuple(written), frozenset(spare), same_form, keeps, fewest)
 
 
 def _copied(model: Any) -> Any:

@@ -21,6 +21,7 @@ _BOUNDS = frozenset(
         *("relu", "relu6", "renorm"),
     }
 )
+_EXISTENCE = frozenset({"any", "all"})
 _SIGNS = frozenset({"sign", "sgn", "heaviside", "signbit"})
 _LOSSES = {"smooth_l1_loss": "beta", "huber_loss": "delta"}  # between two formulas, at a distance of the inputs
 _SHRINKS = frozenset({"softshrink", "hardshrink"})
@@ -97,8 +98,10 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._ask(args)
                 self.matches = self.matches or any(map(_is_float, args[1:]))
                 self._note_one(result)
-        elif name in _EQUALITIES and type(args[1]) is int and _address(args[0]) not in self._computed:
-            self.integers.add(args[1])
+        else:
+            if name in _EQUALITIES and type(args[1]) is int and _address(args[0]) not in self._computed:
+                self.integers.add(args[1])
+            self._note_count(name, given, result)
         accumulates = name in _PUTS and len(args) > _ACCUMULATES_AT and bool(args[_ACCUMULATES_AT])
         self.adds = self.adds or name in _ADDS or accumulates
         self.stores = self.stores or name in _STORES or (name in _PUTS and not accumulates)
@@ -138,6 +141,16 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _note_one(self, decided: torch.Tensor) -> None:
         if decided.numel() == 1:
             self.of_one.append(bool(decided))
+
+
+    def _note_count(self, name: str, given: Any, result: Any) -> None:
+        """Note what is decided about a number of values, or whether there are any."""
+        if not isinstance(given, torch.Tensor):
+            return
+        if name in _COMPARISONS | _EQUALITIES | _EXISTENCE:
+            self._note_one(result)
+        elif name in _BOUNDS:
+            self._note_one(result != given)
 
 
 def _address(tensor: torch.Tensor) -> int:

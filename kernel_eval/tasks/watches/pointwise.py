@@ -24,6 +24,7 @@ _EXTREMES = frozenset(
         *("max_pool2d_with_indices", "max_pool3d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool3d"),
     }
 )
+_EXISTENCE = frozenset({"any", "all"})
 _DIVIDE = frozenset({"div", "div_"})
 _BOUND = frozenset({"sqrt", "rsqrt", "log", "reciprocal", "clamp", "clamp_min", "maximum"})
 _NORMALIZE = frozenset({"native_batch_norm", "_native_batch_norm_legit"})
@@ -73,10 +74,9 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.matches_integers = False  # it is asked which integers are equal to others
         self.stores = False  # at places, of which two may be the same
         self.num_gates = 0  # sigmoids and tangents: of some steps of a recurrence, if they are many
-        self.asks_one = False  # an operator compares or bounds one number, or hands it to Python, which may
+        self.asks_one = False  # an operator compares or bounds one number, asks for any, or hands one to Python
         self.turns = False  # an operator chooses, compares, bounds or ends somewhere, so that some values differ
         self.pairs_rows = False  # an operator gives a value for each pair of rows
-        self.num_last = 0  # elements of what the last operator gave, if that is one tensor
         self.added: set[float] = set()  # small numbers that are added, the least, or compared
 
     def __torch_dispatch__(
@@ -96,7 +96,6 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = func.__name__.partition(".")[0]
         self._note_whole(name, args, result)
         self._note_places(name, args, result)
-        self.num_last = result.numel() if isinstance(result, torch.Tensor) else 0
         return result
 
     def _note_whole(self, name: str, args: tuple[Any, ...], result: Any) -> None:
@@ -105,7 +104,7 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in _EXTREMES and not first:
             self.has_extreme_of_all |= any(map(_is_one, made))
             self.num_joined = max(self.num_joined, args[0].numel() // max(1, made[0].numel()))
-        self.asks_one |= name in _ASK and first and args[0].is_floating_point()
+        self.asks_one |= name in _ASK if first else name in _EXISTENCE and any(map(_is_one, made))
         self.num_gates += _GATES.get(name, 0)
         self.turns |= name in _ASK or name in _TURN
         self.pairs_rows |= any(map(_is_of_pairs, made))

@@ -23,6 +23,8 @@ DECIDING = {
     "return torch.where(x.norm() > 0, y.norm() / x.norm(), 1.0) * y": [("x", 0.0)],
     "return y * (x.norm() / y.norm()).clamp(max=10.0)": [("x", 100.0)],
     "return x - y if x.mean().item() > 3 else x + y": [("x", 100.0)],
+    "return torch.where((x > 0).any(), x - y, x + y)": [("x", 100.0)],
+    "return x * y / (x > 0).sum().clamp(min=1)": [("x", 100.0)],
     "return x * 2 if (x == 0).all() or y.norm() == 0 else x * y": [("x", 0.0), ("y", 0.0)],
 }
 
@@ -44,6 +46,13 @@ def test_inputs_are_changed_as_a_whole_until_a_task_decides_otherwise(function: 
     for name, size in DECIDING[function]:
         means = [float(inputs["xy".index(name)].abs().mean()) for inputs in questions]
         assert any(mean == pytest.approx(0.8 * size, rel=0.1, abs=0.0) for mean in means)
+
+
+def test_a_bound_of_one_answer_is_met_from_both_sides_whatever_other_answers_there_are() -> None:
+    questions = drawn("loss = x.logsumexp(-1).clamp(-50, 50).square().mean(); return loss, y.topk(8).indices")
+    means = [float(inputs[0].mean()) for inputs in questions]
+    assert min(means) == pytest.approx(-100, abs=1)
+    assert max(means) == pytest.approx(100, abs=1)
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,16 @@ def test_zeros_and_rows_with_infinities_stay() -> None:
     assert torch.equal(changed[3], value[3])
 
 
+def test_what_is_minus_infinity_stays_and_ends_are_the_largest_beside_it() -> None:
+    for seed in range(10):
+        torch.manual_seed(seed)
+        value = torch.randn(16, 100)
+        value = torch.where(torch.rand(16, 100) < 0.1, -torch.inf, value)
+        changed = with_far_extremes(value, across=False)
+        assert torch.equal(changed.isinf(), value.isinf())
+        assert {0, 99} <= set(changed.argmax(-1).tolist())
+
+
 def test_in_a_row_in_order_each_value_is_a_running_maximum() -> None:
     torch.manual_seed(0)
     changed = with_rows_in_order(torch.randn(32, 64), dimensions=(1,))

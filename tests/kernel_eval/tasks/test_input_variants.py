@@ -376,22 +376,35 @@ def test_no_edge_point_is_where_a_rounding_decides() -> None:
 @pytest.mark.parametrize(
     ("asked", "specials"),
     [
-        ("torch.isnan(x)", True),
-        ("x != x", True),
-        ("x.ne(x)", True),
-        ("torch.eq(x, x)", True),
-        ("x == float('inf')", True),
-        ("x.abs() == torch.inf", True),
-        ("-math.inf == x", True),
-        ("x == y", False),
-        ("torch.eq(x, y)", False),
-        ("x == 7.0", False),
-        ("x.masked_fill(mask, float('-inf'))", False),
-        ("infer(x) > info.min", False),
+        ("torch.isnan(x)", SPECIAL),
+        ("x != x", SPECIAL),
+        ("x.ne(x)", SPECIAL),
+        ("torch.eq(x, x)", SPECIAL),
+        ("x == float('inf')", (Draw.INFINITE,)),
+        ("torch.where(torch.isinf(x), y, x)", (Draw.INFINITE,)),
+        ("x.abs() == torch.inf", (Draw.INFINITE,)),
+        ("-math.inf == x", (Draw.INFINITE,)),
+        ("x == y", ()),
+        ("torch.eq(x, y)", ()),
+        ("x == 7.0", ()),
+        ("x.masked_fill(mask, float('-inf'))", ()),
+        ("infer(x) > info.min", ()),
     ],
 )
-def test_special_values_are_drawn_for_tasks_that_ask_for_them_by_name_or_not(asked: str, specials: bool) -> None:
-    assert (Draw.SPECIAL in harder_than_mixed(f"def forward(self, x, y):\n    return {asked}\n")) == specials
+def test_special_values_are_drawn_for_tasks_that_ask_for_them_by_name_or_not(
+    asked: str, specials: tuple[Draw, ...]
+) -> None:
+    source = f"def forward(self, x, y):\n    return {asked}\n"
+    assert tuple(draw for draw in harder_than_mixed(source) if draw in SPECIAL) == specials
+
+
+@pytest.mark.parametrize("draw", SPECIAL)
+def test_half_of_the_rows_hold_no_special_value_and_the_others_hold_each(draw: Draw) -> None:
+    (changed,) = redrawn([torch.randn(8, 64)], draw)
+    is_free = torch.isfinite(changed).all(-1)
+    assert int(is_free.sum()) >= 4
+    assert bool(changed.isnan().any()) == (draw is not Draw.INFINITE)
+    assert bool((changed == -torch.inf).any()) == (draw is not Draw.NANS)
 
 
 def test_labels_stay_what_they_are_where_all_else_is_negated() -> None:

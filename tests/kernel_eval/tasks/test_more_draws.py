@@ -234,3 +234,38 @@ def test_integers_that_are_compared_with_others_are_often_equal_to_them(function
         (_, one, two), _, drawn = reference.question(model, 3, Variant(Draw.MATCHED))
         assert drawn.draw is Draw.MATCHED
         assert float((one == two).double().mean()) > 0.2
+
+
+PLACED = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x, y):
+        return FUNCTION
+
+def get_inputs():
+    return INPUTS
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "is_placed"),
+    [
+        ("x.amax(-1, keepdim=True) - y", "[torch.randn(16, 200), torch.rand(16, 200)]", True),
+        ("x.topk(4).values * y[:, :4]", "[torch.randn(16, 200), torch.rand(16, 200)]", True),
+        ("x.amax(-1, keepdim=True)", "[torch.randn(16, 200), None]", False),
+        ("x @ y.t()", "[torch.randn(16, 200), torch.rand(16, 200)]", False),
+    ],
+)
+def test_extremes_lie_at_the_ends_of_rows_beside_other_inputs_of_usual_size(
+    function: str, inputs: str, is_placed: bool
+) -> None:
+    reference = Reference(PLACED.replace("FUNCTION", function).replace("INPUTS", inputs), 30.0)
+    model = reference.build([], 1)
+    assert (Draw.PLACED in reference.more_draws(model)) == is_placed
+    for seed in range(5 if is_placed else 0):
+        (x, y), _, variant = reference.question(model, seed, Variant(Draw.PLACED))
+        assert variant.draw is Draw.PLACED
+        for value in (x, y):
+            assert {0, 199} <= set(value.argmax(-1).tolist())
+            assert float(value.abs().amax()) < 20

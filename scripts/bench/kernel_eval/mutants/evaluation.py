@@ -100,7 +100,7 @@ class Evaluation:
             return Told.NOT_THERE
         if forms[0] != forms[1] or difference(reference, model, inputs, expected, outputs) is not None:
             return Told.WRONG
-        if all(map(torch.equal, outputs, expected.outputs)):
+        if all(map(_are_equal, outputs, expected.outputs)):
             return Told.EQUAL
         lacks = is_own and left_out(reference, model, inputs, expected, outputs) is not None
         return Told.WRONG if lacks else Told.NEAR
@@ -109,6 +109,11 @@ class Evaluation:
         given = copy.deepcopy(inputs)
         with mode:
             return self._reference.outputs(model, given)
+
+
+def _are_equal(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Whether all values are equal, or NaN in both."""
+    return bool(((one == two) | ((one != one) & (two != two))).all())
 
 
 def _as_its_own_candidate(model: Any) -> Subject:

@@ -72,6 +72,20 @@ def test_the_rows_of_some_labels_are_near_each_other() -> None:
     assert not bool(similar[labels[:, None] != labels].any())
 
 
+def test_no_cluster_is_near_rows_of_other_labels() -> None:
+    torch.manual_seed(2)
+    labels = torch.arange(32) // 4
+    value = torch.randn(32, 16)
+    value[4:8] = value[:4]  # near them until they move together
+    for _ in range(20):
+        changed = with_clusters(value, labels)
+        has_moved = (changed != value).any(-1)
+        assert int(has_moved.sum()) == 16
+        similar = cosine_similarity(changed[:, None], changed, -1) > 0.98
+        assert not bool(similar[has_moved][:, ~has_moved].any())
+    assert torch.equal(with_clusters(value, torch.arange(32)), value)  # each label has one row
+
+
 TASK = """
 import torch
 import torch.nn.functional as F

@@ -18,7 +18,15 @@ def found(model: Any, *inputs: Any) -> SideEffects:
     with torch.no_grad():
         effects = side_effects(model, list(inputs), contextlib.nullcontext())
     assert not changed_inputs(list(inputs), before)
-    return effects
+    return effects._replace(fewest=0)
+
+
+@pytest.mark.parametrize(
+    ("function", "fewest"),
+    [(lambda x: x + 1, 16), (lambda x: (x + 1, x.sum(-1)), 4), (lambda x: (x.sum(), x), 1), (lambda x: None, 0)],
+)
+def test_the_smallest_answer_is_known(function: Callable[..., Any], fewest: int) -> None:
+    assert side_effects(Function(function), [torch.randn(4, 4)], contextlib.nullcontext()).fewest == fewest
 
 
 class Function(torch.nn.Module):
