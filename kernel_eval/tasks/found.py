@@ -31,8 +31,8 @@ class Found(NamedTuple):
     integer · shifts: integers that say how far something is shifted, and the width of that · hides_products: its answer
     has fewer elements than a product of it · by_value: all of it works value by value · stable: a sort keeps the order
     of equal values · lone_nans: it takes the other value where one is NaN · weights: parameters of which inputs get
-    rows, where products are hidden · specials: draws of special values that it names, such as NaN · added: small numbers
-    that it adds, or takes as the least · orders: it asks which of two tensors is larger.
+    rows, where products are hidden · specials: draws of special values that it names, such as NaN · added: small
+    numbers that it adds, or takes as the least · orders: it asks which of two tensors is larger.
     """
 
     scales: tuple[float, ...] = ()
