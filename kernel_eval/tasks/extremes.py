@@ -325,7 +325,8 @@ def _range(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The least and the largest finite value of each row, (n,) each; NaN for one that holds NaN."""
     infinite = rows.isinf()
     if not bool(infinite.any()):
-        return tuple(rows.aminmax(dim=-1))
+        low, high = rows.aminmax(dim=-1)
+        return low, high
     return rows.masked_fill(infinite, torch.inf).amin(-1), rows.masked_fill(infinite, -torch.inf).amax(-1)
 
 

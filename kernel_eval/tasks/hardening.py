@@ -49,6 +49,7 @@ from weir.kernel_eval.tasks.draws.integer_draws import (
     rows_of_asked,
     shift_counts,
     widened,
+    with_moved_integers,
     with_one_each,
     without_zeros,
 )
@@ -89,6 +90,7 @@ _BY_INPUT = (Draw.HARD, Draw.MIXED, Draw.MILD, Draw.NORMAL)  # the hardest first
 _OF_ALL = frozenset({Draw.EDGES, Draw.POINTS, Draw.BEYOND, Draw.SPECIAL, Draw.NANS, Draw.INFINITE, Draw.HARD})
 _TWICE, _FAR_LARGER = 2.0, 8.0  # times the largest value of an answer, beside which others are seen still
 _FARTHER = 150.0  # beyond other values: an exponential overflows
+_NEAR_TIMES = 4  # as large as the task's own integers
 _MOST_COMPARED = 4  # inputs, each with each other
 _WIDE = 1e30  # what half precision does not hold
 _SIGNS = ((-1, 1), (1,), (-1,))  # of regions of one sign; a task may refuse one of them
@@ -293,8 +295,13 @@ def _of_wider(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
             ("integers", change),
             ("no zeros", lambda value, change=change: without_zeros(change(value))),  # type: ignore[misc]
             ("above zero", lambda value, change=change: above_zero(change(value))),  # type: ignore[misc]
+            ("near integers", functools.partial(change, times=_NEAR_TIMES)),
         ]
-        yield [Step((name, at), changing(at, change)) for name, change in kinds]
+        # the sine of a large one is anything
+        yield [Step((name, at), changing(at, change), sensitive=True) for name, change in kinds]
+        if not found.pointwise:
+            moved = functools.partial(with_moved_integers, seen=seen)
+            yield [Step(("moved integers", at), changing(at, moved))]
 
 
 def _of_whole_rows(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:

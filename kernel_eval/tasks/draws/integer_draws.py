@@ -15,7 +15,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from weir.kernel_eval.tasks.draws.equal_values import with_even_rows, with_lone_values
-from weir.kernel_eval.tasks.draws.places import any_of, distinct, holding, some
+from weir.kernel_eval.tasks.draws.places import any_of, distinct, holding, seldom, some
 
 NUM_DRAWS = 4
 _MANY_DRAWS = 12  # of small tensors: that a position holds one of two values in all of them is seldom chance
@@ -28,6 +28,7 @@ _FEW_VALUES = 16
 _MAX_RANGE = 2**62
 _MOST = 2**30  # beyond a range: kernels may count and sum in 32 bits
 _COUNTED_BITS = 32
+_LEAST_MOVED, _MOVED_SHARE = 8, 4  # rows whose extremes are moved: so many, or one of so many
 _RARE = 64  # one of so many is the least value of its dtype
 _FEW_ROWS = 4
 _MOST_PLACES = 1 << 24
@@ -120,13 +121,13 @@ def redrawn_integers(declared: torch.Tensor, seen: Integers) -> torch.Tensor:
     return made.copy_(drawn)
 
 
-def widened(declared: torch.Tensor, seen: Integers, pointwise: bool) -> torch.Tensor:
+def widened(declared: torch.Tensor, seen: Integers, pointwise: bool, times: int = _MOST) -> torch.Tensor:
     """Integers beyond the range of the task's own, of either sign, among those of `declared`; its shape and dtype.
 
     Each row has its own range, so that a draw of several rows holds small numbers and as large ones as there may be.
     For tasks that compute with integers, and use none as a position or a size. Some rows have no positive value, some
     no negative one and sums as large as there may be. What 32 bits hold is not left, nor by sums, unless the task is
-    `pointwise`. Labels of two values stay.
+    `pointwise`. Labels of two values stay. `times`: how many times as large as the task's own they are at most.
     """
     keeps = seen.sums_are_fixed or seen.distinct or seen.sorted or seen.symmetric
     other_size = declared.shape != seen.fixed.shape
@@ -134,7 +135,7 @@ def widened(declared: torch.Tensor, seen: Integers, pointwise: bool) -> torch.Te
         return declared
     info = torch.iinfo(declared.dtype)
     own = max(1, int(seen.values.abs().max()))
-    room = max(own, min(info.max, _MOST if pointwise else _MOST // max(1, declared.numel())))
+    room = max(own, min(info.max, own * times, _MOST if pointwise else _MOST // max(1, declared.numel())))
     least = -1 if info.min < 0 else 0
     rows = declared.cpu().to(torch.int64).reshape(-1, declared.shape[-1] if declared.dim() else 1)
     if len(rows) < _FEW_ROWS and bool(torch.randint(2, ())):
@@ -155,6 +156,23 @@ def widened(declared: torch.Tensor, seen: Integers, pointwise: bool) -> torch.Te
         drawn = holding(drawn, [info.min], _RARE)
     drawn = torch.where(seen.fixed, declared.cpu().to(torch.int64), drawn)
     return drawn.to(declared.dtype).to(declared.device)
+
+
+def with_moved_integers(declared: torch.Tensor, seen: Integers) -> torch.Tensor:
+    """Some rows have their largest or least integer first, last or at a place beside a block's end, in exchange."""
+    keeps = seen.symmetric or seen.sorted or bool(seen.fixed.any()) or declared.dtype is torch.bool
+    if keeps or not declared.numel() or declared.dim() == 0 or len(seen.values) <= 2:
+        return declared
+    rows = declared.clone(memory_format=torch.contiguous_format).view(-1, declared.shape[-1])
+    low, high = rows.aminmax(dim=-1, keepdim=True)
+    shows = (((rows == low).sum(-1) == 1) & ((rows == high).sum(-1) == 1)).nonzero()[:, 0]  # where each is there once
+    chosen = shows[torch.randperm(len(shows))][: max(_LEAST_MOVED, len(rows) // _MOVED_SHARE)].tolist()
+    ends = [0, 0, rows.shape[-1] - 1, rows.shape[-1] - 1]  # the least and the largest at each, then at others
+    places = (ends + seldom(len(chosen), rows.shape[-1]).tolist())[: len(chosen)]
+    for number, (row, place) in enumerate(zip(chosen, places, strict=True)):
+        own = int(rows[row].argmax() if number % 2 else rows[row].argmin())
+        rows[row, own], rows[row, place] = rows[row, place].clone(), rows[row, own].clone()
+    return rows.view(declared.shape)
 
 
 def shift_counts(declared: torch.Tensor, seen: Integers, width: int) -> torch.Tensor:

@@ -19,6 +19,7 @@ from weir.kernel_eval.tasks.draws.integer_draws import (
     outside,
     redrawn_integers,
     rows_of_asked,
+    with_moved_integers,
     with_one_each,
 )
 from weir.kernel_eval.tasks.input_variants import HARDEST, Draw, Variant
@@ -259,3 +260,18 @@ def test_what_lies_between_labels_and_a_number_for_none_is_no_label() -> None:
     for special, numbers in ((-100, [-101, -99, -1]), (255, [21, 22, 254, 256])):
         draws = [torch.randint(0, 21, (64,)).masked_fill(torch.rand(64) < 0.3, special) for _ in range(4)]
         assert with_one_each(draws[0], observed(draws), numbers) is draws[0]
+
+
+def test_extremes_of_rows_of_integers_lie_at_both_ends_and_rows_hold_what_they_held() -> None:
+    seen = observed([torch.randint(0, 1000, (32, 64)) for _ in range(NUM_DRAWS)])
+    for seed in range(10):
+        torch.manual_seed(seed)
+        value = torch.randint(0, 1000, (32, 64))
+        value[:16] = value[:16] % 3  # of which each value is there often
+        moved = with_moved_integers(value, seen)
+        assert torch.equal(moved.sort(-1).values, value.sort(-1).values)
+        assert torch.equal(moved[:16], value[:16])
+        for places in (moved[16:].argmax(-1).tolist(), moved[16:].argmin(-1).tolist()):
+            assert {0, 63} <= set(places)
+    is_sorted = observed([torch.arange(64).expand(4, 64) for _ in range(NUM_DRAWS)])
+    assert torch.equal(with_moved_integers(torch.arange(64).expand(4, 64), is_sorted), torch.arange(64).expand(4, 64))
