@@ -119,9 +119,13 @@ class Hardener:
             self._refused[refused] += 1
         return None
 
-    def wavers(self, model: Any, inputs: list[Any], answer: Expected) -> bool:
-        """Whether a rounding of the inputs changes an answer somewhere, which then tells less of it everywhere."""
-        return any(bool(changed.any()) for changed in self._wavering(model, inputs, answer))
+    def wavers(self, model: Any, inputs: list[Any], answer: Expected, share: float = 0.0) -> bool:
+        """Whether a rounding of the inputs changes more than a share of an answer's elements.
+
+        It then tells less of it everywhere.
+        """
+        changed = self._wavering(model, inputs, answer)
+        return sum(int(one.sum()) for one in changed) > share * sum(one.numel() for one in changed)
 
     def _answer_to(
         self, model: Any, inputs: list[Any], before: list[Any], expected: Expected, step: Step

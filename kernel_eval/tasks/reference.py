@@ -33,7 +33,7 @@ from weir.kernel_eval.tasks.hardener import ROUNDINGS, Hardener
 from weir.kernel_eval.tasks.input_draws import redrawn
 from weir.kernel_eval.tasks.input_variants import MILDER, PLAIN, SPECIAL, Draw, Size, Variant, opinfo_sizes, other_sizes
 from weir.kernel_eval.tasks.more_draws import more_draws
-from weir.kernel_eval.tasks.rounding import RoundedOperators, in_float64, nudged
+from weir.kernel_eval.tasks.rounding import RoundedOperators, WideOperators, in_float64, nudged
 from weir.kernel_eval.tasks.rows import needs_mask, num_rows
 from weir.kernel_eval.tasks.seeds import seed_everything
 from weir.kernel_eval.tasks.step_limit import time_limit
@@ -224,9 +224,9 @@ class Reference:
         """Whether all operators of Model work value by value; found out once."""
         return self.watched(model).is_pointwise
 
-    def wavers(self, model: Any, inputs: list[Any], answer: Expected) -> bool:
-        """Whether a rounding of the inputs changes an answer somewhere."""
-        return self._hardener.wavers(model, inputs, answer)
+    def wavers(self, model: Any, inputs: list[Any], answer: Expected, share: float = 0.0) -> bool:
+        """Whether a rounding of the inputs changes more than a share of an answer's elements."""
+        return self._hardener.wavers(model, inputs, answer, share)
 
     def takes_any_size(self, model: Any) -> bool:
         """Whether a size can be changed to any other, of a task that works value by value or is one operator."""
@@ -384,27 +384,29 @@ class Reference:
         like: list[torch.Tensor],
         *,
         roundings: float = 0.0,
+        of_operators: float | None = None,
         alike: bool = False,
         phase: int = 1,
     ) -> list[torch.Tensor] | None:
         """The outputs in float64; None if the model cannot run in float64, or gives others than `like` in form.
 
-        `roundings`: how many times half a rounding the inputs are off; then what operators compute is rounded, too,
-        where the task has nothing in float64. `alike`: equal numbers stay equal. `phase`: each is off otherwise. Raises
-        `OutOfMemory`.
+        `roundings`: how many times half a rounding the inputs are off. `of_operators`: how many times what operators
+        compute is, where the task has nothing in float64; once if the inputs are. `alike`: equal numbers stay equal.
+        `phase`: each is off otherwise. Raises `OutOfMemory`.
         """
         try:
             self.effects(model)  # of the model as it is
             with self._step("a copy in float64"):
                 precise = Advancing(copy.deepcopy(model).double()) if isinstance(model, torch.nn.Module) else model
-                alike = alike or (bool(roundings) and self._hardener.matches(model))
+                times = of_operators if of_operators is not None else float(roundings > 0)
+                alike = alike or (times > 0 and self._hardener.matches(model))
                 exact = self._hardener.exact(model) if roundings else ()
                 copied = in_float64(inputs)
                 if roundings:
                     copied = nudged(inputs, roundings, exact, alike=alike, phase=phase)
             doubles = any(tensor.dtype is torch.float64 for tensor in [*tensors_of(inputs), *like])
-            rounded = RoundedOperators(alike=alike, phase=phase) if roundings and not doubles else None
-            with rounded or contextlib.nullcontext():
+            rounded = RoundedOperators(alike=alike, phase=phase, times=times)
+            with WideOperators(), rounded if times and not doubles else contextlib.nullcontext():
                 outputs = self.outputs(precise, copied)
             return outputs if [output.shape for output in outputs] == [output.shape for output in like] else None
         except OutOfMemory:

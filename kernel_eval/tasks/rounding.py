@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 _PRIME = 1_048_573  # so many moves of different values
 _FEW = 16  # elements that show that a tensor is no mask
@@ -61,20 +62,66 @@ def _is_mask(value: torch.Tensor) -> bool:
     return bool(((few == 0) | (few == 1)).all()) and bool(((value == 0) | (value == 1)).all())
 
 
-class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Within it, each result in float64 is off by a part of a rounding of float32, unless float32 holds it exactly.
+class WideOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Within it, what a task makes or converts in float32 (`x.float()`, `torch.zeros(n)`) is in float64.
 
-    What float32 holds exactly (sums of small whole numbers, say) is not moved, so that equalities of such numbers stay.
-    `alike`: equal results stay equal, those of other operators too (`a * r > a * r.clamp(max=1.2)`).
+    What it makes in half precision, and draws at random, is what it is.
     """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # else the first operator imports torch._dynamo, which takes seconds
 
-    def __init__(self, *, alike: bool = False, phase: int = 1) -> None:
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._default = torch.get_default_dtype()
+
+    def __enter__(self) -> Self:
+        self._default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        torch.set_default_dtype(self._default)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operator in float64 where it would run in float32."""
+        kwargs = dict(kwargs or {})
+        takes_dtype = any(argument.name == "dtype" for argument in func._schema.arguments)
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            if takes_dtype and kwargs.get("dtype") is None:
+                kwargs["dtype"] = self._default
+        elif kwargs.get("dtype") is torch.float32:
+            kwargs["dtype"] = torch.float64
+        if not func._schema.is_mutable:
+            args, kwargs = tree_map_only(torch.Tensor, _widened, (args, kwargs))
+        return func(*args, **kwargs)
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double() if tensor.dtype is torch.float32 else tensor
+
+
+class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Within it, each result in float64 is off by a part of a rounding of float32, unless float32 holds it exactly.
+
+    What float32 holds exactly (sums of small whole numbers, say) is not moved, so that equalities of such numbers stay.
+    `alike`: equal results stay equal, those of other operators too (`a * r > a * r.clamp(max=1.2)`). `times`: by how
+    many times as much they are off: a sum of many is further off than by one rounding of its own.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else the first operator imports torch._dynamo, which takes seconds
+
+    def __init__(self, *, alike: bool = False, phase: int = 1, times: float = 1.0) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._alike = alike
+        self._times = times
         self._phase = phase
         self._num_rounded = 0
 
@@ -87,14 +134,14 @@ class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             first = result[0] if isinstance(result, tuple) else result
             if isinstance(first, torch.Tensor) and first.dtype is torch.float64:
                 self._num_rounded += not self._alike
-                _round(first, self._phase + self._num_rounded, self._alike)
+                self._round(first)
         return result
 
-
-def _round(values: torch.Tensor, phase: int, alike: bool) -> None:
-    """Move values in place, otherwise for each phase."""
-    moves = _moves(values, phase, alike).mul_(torch.finfo(torch.float32).eps)
-    values.mul_(moves.masked_fill_(values.float() == values, 0.0).add_(1))
+    def _round(self, values: torch.Tensor) -> None:
+        """Move values in place, otherwise for each operator."""
+        moves = _moves(values, self._phase + self._num_rounded, self._alike)
+        moves.mul_(self._times * torch.finfo(torch.float32).eps)
+        values.mul_(moves.masked_fill_(values.float() == values, 0.0).add_(1))
 
 
 def _moves(like: torch.Tensor, phase: int, alike: bool) -> torch.Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -14,17 +16,18 @@ from weir.kernel_eval.judge.checks.slices import pieces_of
 from weir.kernel_eval.judge.checks.tolerance import Difference, Tolerance, can_tell, compare, near_tolerance, usual
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
-from weir.kernel_eval.tasks.answers import Expected
+from weir.kernel_eval.tasks.answers import Expected, is_integer
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.rows import MANY, every_nth, rows, thinned
 
 _PIECE = 1 << 20  # elements that are looked at together
-_MOST_UNDETERMINED = 1000  # one of so many elements may be wrong
+_MOST_UNDETERMINED, _MOST_WHOLE = 1000, 8  # one of so many elements may be wrong, or of those that are whole numbers
 _LARGEST = 1 << 24  # elements of an answer that is looked at
-_ROUNDINGS = 8.0  # halves by which inputs are off
+_OF_OPERATORS = 4.0, 8.0  # halves by which what operators compute is off, in turns
 # Each crosses a border that is near in half of all cases; neighbours of one another would move elements alike.
-_PHASES = (1, 7, 31, 127, 521, 2053, 8209, 32771, 131_101, 524_309)
+_PHASES = (1, 7, 31, 127, 521, 2053, 8209, 32771, 131_101, 524_309, 3, 13, 61, 251, 1021, 4093)
+_NOT_FAR = 16.0  # times as far off as the reference's own errors excuse
 _LEFT_OUT = (
     ": within the tolerance, but further off on the task's own inputs than float32 gets; do not leave out a term, "
     "however small, nor approximate a function"
@@ -57,9 +60,9 @@ def difference(
         told.update(range(len(outputs)))
         return _first(compare(got, wanted, by_slices=False) for got, wanted in pairs)
     told.update(number for number, (exact, own) in enumerate(known) if can_tell(exact, own))
-    if _first(compare(got, exact, own) for got, (exact, own) in zip(outputs, known, strict=True)) is None:
+    if _beyond_own_errors(reference, model, inputs, expected, known, dict(enumerate(outputs)), {}) is None:
         return None
-    return None if _are_undetermined(reference, model, inputs, expected, outputs) else first
+    return None if _are_undetermined(reference, model, inputs, expected, outputs, known) else first
 
 
 def left_out(
@@ -76,10 +79,37 @@ def left_out(
     known = _own_errors(reference, model, inputs, expected) if far else None
     if known is None:
         return None
-    found = _first(compare(outputs[n], *known[n], tolerance=tolerances[n]) for n in far)
-    if found is not None and _are_undetermined(reference, model, inputs, expected, outputs, tolerances):
+    answers = {number: outputs[number] for number in far}
+    found = _beyond_own_errors(reference, model, inputs, expected, known, answers, dict(enumerate(tolerances)))
+    if found is not None and _are_undetermined(reference, model, inputs, expected, outputs, known, tolerances):
         return None
     return found and found._replace(message=found.message + _LEFT_OUT)
+
+
+def _beyond_own_errors(
+    reference: Reference,
+    model: Any,
+    inputs: list[Any],
+    expected: Expected,
+    known: list[tuple[torch.Tensor, torch.Tensor]],
+    answers: dict[int, torch.Tensor],
+    tolerances: dict[int, Tolerance | None],
+) -> Difference | None:
+    """The first error of some outputs, by number, that the reference's own errors do not excuse; None if they do.
+
+    `known`: by one rounding of the inputs. Where an answer is not far beyond, more are looked at, of which any may
+    happen to change an element by little.
+    """
+
+    def beyond(known: list[tuple[torch.Tensor, torch.Tensor]], times: float) -> Difference | None:
+        pairs = ((got, number, *known[number]) for number, got in answers.items())
+        return _first(compare(got, one, own * times, tolerance=tolerances.get(n)) for got, n, one, own in pairs)
+
+    found = beyond(known, 1.0)
+    if found is None or beyond(known, _NOT_FAR) is not None:
+        return found
+    more = _own_errors(reference, model, inputs, expected, _PHASES)
+    return found if more is None else beyond(more, 1.0)
 
 
 def _are_undetermined(
@@ -88,31 +118,47 @@ def _are_undetermined(
     inputs: list[Any],
     expected: Expected,
     outputs: list[torch.Tensor],
+    known: list[tuple[torch.Tensor, torch.Tensor]],
     tolerances: list[Tolerance | None] | None = None,
 ) -> bool:
     """Whether the elements that are wrong are few, and roundings of the task's own give each of them.
 
     Of many values that are divided by a scale and rounded to whole numbers, some lie so near a half that a kernel which
-    multiplies with the inverse gives the other number. Many wrong ones are not right. `tolerances`: where they are
-    not the usual ones. Raises `OutOfMemory`.
+    multiplies with the inverse gives the other number; a rank among scores of which rounding makes some equal is any
+    of several. Many wrong ones are not right. Values may lie between those that roundings give. `known`: as in
+    `_beyond_own_errors`. `tolerances`: where they are not the usual ones. Raises `OutOfMemory`.
     """
     given = tolerances or [None] * len(outputs)
     of_outputs = [own or usual(output.dtype) for own, output in zip(given, outputs, strict=True)]
-    each = zip(outputs, expected.outputs, of_outputs, strict=True)
-    wrong = [~_is_near(got, wanted, tolerance) for got, wanted, tolerance in each]
-    if any(_MOST_UNDETERMINED * int(one.sum()) > one.numel() or one.numel() > _LARGEST for one in wrong):
+    wrong = [torch.zeros(got.shape, dtype=torch.bool, device=got.device) for got in outputs]
+    for got, pair, tolerance, into in zip(outputs, known, of_outputs, wrong, strict=True):
+        compare(got, *pair, tolerance=tolerance, into=into)
+    if not _are_few(wrong, outputs):
         return False
-    for phase in _PHASES:
-        near = reference.expected_float64(
-            model, inputs, expected.outputs, roundings=_ROUNDINGS, alike=True, phase=phase
-        )
+    ranges = [(wanted, wanted) for wanted in expected.outputs]
+    look = functools.partial(reference.expected_float64, model, inputs, expected.outputs, alike=True)
+    for phase, times in zip(_PHASES, itertools.cycle(_OF_OPERATORS), strict=False):
+        near = look(of_operators=times, phase=phase)  # of the inputs as they are: `x - 0` is x
         if near is None:
             return False
-        for number, got in enumerate(outputs):
-            wrong[number] &= ~_is_near(got, near[number], of_outputs[number])
+        for number, (got, one) in enumerate(zip(outputs, near, strict=True)):
+            wrong[number] &= ~_is_near(got, one, of_outputs[number])
+            if not got.is_complex():
+                low, high = ranges[number] = torch.fmin(ranges[number][0], one), torch.fmax(ranges[number][1], one)
+                wrong[number] &= ~((low <= got) & (got <= high))
         if not any(bool(one.any()) for one in wrong):
             return True
     return False
+
+
+def _are_few(wrong: list[torch.Tensor], outputs: list[torch.Tensor]) -> bool:
+    """Whether few elements are wrong of all, or at least of those that are whole numbers."""
+    num_elements = sum(one.numel() for one in wrong)
+    whole = [one for one, output in zip(wrong, outputs, strict=True) if is_integer(output)]
+    num_wrong, num_whole = (sum(int(one.sum()) for one in some) for some in (wrong, whole))
+    are_few = _MOST_UNDETERMINED * num_wrong <= num_elements
+    are_few |= num_wrong == num_whole and _MOST_WHOLE * num_whole <= sum(one.numel() for one in whole)
+    return are_few and num_elements <= _LARGEST
 
 
 def _is_near(got: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance | None) -> torch.Tensor:
@@ -138,7 +184,7 @@ def told_by(reference: Reference, model: Any, inputs: list[Any], expected: Expec
     told = set[int]()
     for number, answers in enumerate(zip(rounded, near, precise, strict=True)):
         own, other, exact = (thinned(answer) for answer in answers)
-        if can_tell(exact, _farther(own, other, exact)):
+        if can_tell(exact, torch.maximum(_distance(own, exact), _distance(other, exact))):
             told.add(number)
     return told
 
@@ -163,11 +209,12 @@ def _some_rows(
 
 
 def _own_errors(
-    reference: Reference, model: Any, inputs: list[Any], expected: Expected
+    reference: Reference, model: Any, inputs: list[Any], expected: Expected, phases: Sequence[int] = _PHASES[:1]
 ) -> list[tuple[torch.Tensor, torch.Tensor]] | None:
     """For each output its value in float64, and how far off the reference's own is, by a rounding of the inputs too.
 
-    None if the model cannot run in float64.
+    `phases`: of the roundings that are tried, of which any may happen to change an element by little. None if the model
+    cannot run in float64.
     """
     known: list[tuple[torch.Tensor, torch.Tensor]] = []
     for at, part in _pieces(reference, model, inputs, expected):
@@ -175,15 +222,18 @@ def _own_errors(
         precise = reference.expected_float64(model, part, rounded)
         if precise is None:
             return None
-        beside = reference.expected_float64(model, part, rounded, roundings=1.0) or precise
         if not known:
             known = [
-                (one.new_empty(output.shape), torch.empty(output.shape, device=output.device))
+                (one.new_empty(output.shape), torch.zeros(output.shape, device=output.device))
                 for output, one in zip(expected.outputs, precise, strict=True)
             ]
-        for (exact, own), one, two, near in zip(known, precise, rounded, beside, strict=True):
+        for (exact, own), one, two in zip(known, precise, rounded, strict=True):
             exact[at] = one
-            own[at] = _farther(two, near, one)
+            own[at] = _distance(two, one)
+        for phase in phases:
+            near = reference.expected_float64(model, part, rounded, roundings=1.0, phase=phase) or precise
+            for (exact, own), one in zip(known, near, strict=True):
+                own[at] = torch.maximum(own[at], _distance(one, exact[at]))
     return known
 
 
@@ -216,15 +266,13 @@ def _first(differences: Iterable[Difference | None]) -> Difference | None:
     return next((difference for difference in differences if difference is not None), None)
 
 
-def _farther(rounded: torch.Tensor, near: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-    """How far the farther one of two answers is from a third, in float32; zeros for whole numbers."""
-    farther = torch.zeros(exact.shape, device=exact.device)
-    if not (exact.is_floating_point() or exact.is_complex()):
-        return farther
-    for at in pieces_of(exact.shape):
-        distances = ((one[at].to(exact.dtype) - exact[at]).abs() for one in (rounded, near))
-        farther[at] = torch.maximum(*distances).float()
-    return farther
+def _distance(one: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """How far each element of an answer is from the exact one, in float32; zeros for whole numbers."""
+    distance = torch.zeros(exact.shape, device=exact.device)
+    if exact.is_floating_point() or exact.is_complex():
+        for at in pieces_of(exact.shape):
+            distance[at] = (one[at].to(exact.dtype) - exact[at]).abs().float()
+    return distance
 
 
 def check_form(outputs: tuple[Output, ...], expected: list[torch.Tensor]) -> None:

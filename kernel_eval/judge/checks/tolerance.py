@@ -97,18 +97,19 @@ def compare(
     *,
     by_slices: bool = True,
     tolerance: Tolerance | None = None,
+    into: torch.Tensor | None = None,
 ) -> Difference | None:
     """Compare tensors of the same shape; `expected` may be of higher precision. None if they agree.
 
     `own_errors`: those of the reference's answer in the task's precision, not negative; allowed `OWN_ERRORS` times.
     `by_slices`: whether a slice may be no further off than its own root mean square allows. `tolerance`: if it is not
-    the usual one.
+    the usual one. `into`: takes whether each element is wrong, of that shape, false before.
     """
     tolerance = tolerance or usual(got.dtype)
+    found = _Wrong(got.numel(), into)
     if got.numel() == 0 or _is_close(got, expected, tolerance):
         return None
     if tolerance is None:
-        found = _Wrong(got.numel())
         for at in pieces_of(got.shape):
             wrong = got[at] != expected[at]
             if bool(wrong.any()):
@@ -116,6 +117,8 @@ def compare(
         return found.difference(None)
     num_special = sum(int(_specials_differ(got[at], expected[at]).sum()) for at in pieces_of(got.shape))
     if num_special:
+        for at in pieces_of(got.shape) if into is not None else ():
+            found.add(_specials_differ(got[at], expected[at]), at)
         return Difference(
             Fault.NON_FINITE,
             f"{num_special} of {got.numel()} values are NaN or infinite where they should not be, or not where they "
@@ -123,7 +126,6 @@ def compare(
         )
     scales = _Scales(expected, by_slices=by_slices)
     around = [] if own_errors is None else _usual(own_errors)
-    found = _Wrong(got.numel())
     for at in pieces_of(got.shape):
         own = None if own_errors is None else own_errors[at]
         _compare_piece(found, at, got[at], expected[at], tolerance, scales, own, _parts(around, at))
@@ -228,8 +230,9 @@ def _eps(dtype: torch.dtype) -> float:
 class _Wrong:
     """The wrong elements of an answer of so many, piece by piece."""
 
-    def __init__(self, num_elements: int) -> None:
+    def __init__(self, num_elements: int, into: torch.Tensor | None) -> None:
         self._num_elements = num_elements
+        self._into = into
         self._num_wrong = 0
         self._first: tuple[int, ...] = ()
         self._largest = 0.0  # error, relative to the scale
@@ -244,7 +247,9 @@ class _Wrong:
         scales: torch.Tensor | None = None,
     ) -> None:
         """Add a piece with wrong elements, and their errors; none for whole numbers."""
-        if not self._num_wrong:
+        if self._into is not None:
+            self._into[at] = wrong
+        if not self._num_wrong and bool(wrong.any()):
             starts = (part.start or 0 for part in at)
             self._first = tuple(int(i) + start for i, start in zip(wrong.nonzero()[0], starts, strict=True))
         self._num_wrong += int(wrong.sum())

@@ -142,7 +142,6 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if decided.numel() == 1:
             self.of_one.append(bool(decided))
 
-
     def _note_count(self, name: str, given: Any, result: Any) -> None:
         """Note what is decided about a number of values, or whether there are any."""
         if not isinstance(given, torch.Tensor):

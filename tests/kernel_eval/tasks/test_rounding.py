@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
 import torch
 
-from weir.kernel_eval.tasks.rounding import RoundedOperators, nudged
+from weir.kernel_eval.tasks.rounding import RoundedOperators, WideOperators, nudged
 
 HALF = torch.finfo(torch.float32).eps / 2
 
@@ -82,3 +85,33 @@ def test_masks_of_zeros_and_ones_are_not_moved() -> None:
     mask = (torch.rand(100) < 0.5).float()
     assert torch.equal(nudged(mask, 32.0), mask.double())
     assert not bool((nudged(torch.where(mask == 1, 1.0, 0.5)) == 1).any())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.arange(8).float() @ x,
+        lambda x: x.to(torch.float32) @ x,
+        lambda x: torch.zeros(8, 8).index_add_(0, torch.arange(8), x),
+        lambda x: torch.full((8, 8), 0.1) @ x,
+        lambda x: x.half().float() @ x,
+        lambda x: x.softmax(-1, dtype=torch.float32) @ x,
+    ],
+)
+def test_what_a_task_makes_in_float32_is_in_float64_where_all_else_is(function: Callable[..., torch.Tensor]) -> None:
+    x = torch.rand(8, 8, dtype=torch.float64)
+    with WideOperators():
+        got = function(x)
+    assert got.dtype is torch.float64
+    assert bool((got.float() != got).any())  # more than float32 holds
+    assert torch.allclose(got.float(), function(x.float()), rtol=1e-5)
+    assert torch.get_default_dtype() is torch.float32
+
+
+def test_what_is_drawn_at_random_is_what_float32_has() -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(8), torch.randn(4, 4)
+    torch.manual_seed(1)
+    with WideOperators():
+        got = torch.rand(8), torch.randn(4, 4)
+    assert all(map(torch.equal, got, expected))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from weir.kernel_eval.judge.checks.expected_answers import difference
@@ -93,3 +95,59 @@ def test_nothing_finite_is_near_an_infinity() -> None:
     assert is_wrong('x.masked_fill(torch.arange(1024) > 500, float("-inf"))', shown)
     assert is_wrong("x.masked_fill(torch.arange(1024) == 1023, float('-inf'))", shown)
     assert is_wrong(SCALED, hidden)
+
+
+RANKS = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        logp = x.log_softmax(-1)
+        return (logp > logp[:, :1]).sum(-1)
+
+def get_inputs():
+    x = torch.randn(64, 1000) * 1e-3
+    x[:, 500] = 250.0
+    x[16:] = torch.randn(48, 1000)
+    return [x]
+"""
+ANGLES = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x, at):
+        inverse = torch.pow(10000.0, -torch.arange(32, dtype=torch.float32) / 32)
+        return x * (at.float()[:, None] * inverse).cos()
+
+def get_inputs():
+    return [torch.randn(256, 32), torch.randint(0, 8192, (256,))]
+"""
+
+
+def verdicts(task: str, change: Callable[..., torch.Tensor], num_draws: int = 20) -> set[bool]:
+    """Whether some of the answers that an own formula gives are wrong, and some right."""
+    reference = Reference(task, 30.0)
+    model = reference.build([], 1)
+    found = set[bool]()
+    for seed in range(num_draws):
+        inputs = reference.inputs(seed)
+        expected = reference.expected(model, inputs)
+        found.add(difference(reference, model, inputs, expected, [change(*inputs)]) is not None)
+    return found
+
+
+def test_a_rank_among_scores_that_rounding_makes_equal_is_any_of_several() -> None:
+    assert verdicts(RANKS, lambda x: (x > x[:, :1]).sum(-1)) == {False}
+    assert verdicts(RANKS, lambda x: (x > x[:, :1]).sum(-1).clamp(max=800)) == {True}  # of all rows
+    assert verdicts(RANKS, lambda x: (x > x[:, :1]).sum(-1) * (x[:, 500] < 200)) == {True}  # one side of all
+
+
+def test_frequencies_that_are_off_by_a_rounding_give_angles_that_are_right() -> None:
+    def off(x: torch.Tensor, at: torch.Tensor, by: float = 1.0) -> torch.Tensor:
+        inverse = torch.pow(10000.0, -torch.arange(32, dtype=torch.float32) / 32)
+        signs = (1 - 2 * torch.randint(0, 2, (32,))) * (inverse < 1)  # of one there is none
+        inverse = inverse * (1 + by * torch.finfo(torch.float32).eps * signs)
+        return x * (at.float()[:, None] * inverse).cos()
+
+    assert verdicts(ANGLES, off) == {False}
+    assert verdicts(ANGLES, lambda x, at: off(x, at, 100.0)) == {True}
