@@ -22,7 +22,8 @@ from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.rows import MANY, every_nth, rows, thinned
 
 _PIECE = 1 << 20  # elements that are looked at together
-_MOST_UNDETERMINED, _MOST_WHOLE = 1000, 8  # one of so many elements may be wrong, or of those that are whole numbers
+_MOST_NEAR = 4  # one of so many elements may be what one rounding gives,
+_MOST_BETWEEN, _MOST_WHOLE = 1000, 8  # or lie between what some give, or one of so many whole numbers
 _LARGEST = 1 << 24  # elements of an answer that is looked at
 _OF_OPERATORS = 4.0, 8.0  # halves by which what operators compute is off, in turns
 # Each crosses a border that is near in half of all cases; neighbours of one another would move elements alike.
@@ -121,11 +122,11 @@ def _are_undetermined(
     known: list[tuple[torch.Tensor, torch.Tensor]],
     tolerances: list[Tolerance | None] | None = None,
 ) -> bool:
-    """Whether the elements that are wrong are few, and roundings of the task's own give each of them.
+    """Whether the elements that are wrong are no more than some, and roundings of the task's own give each of them.
 
     Of many values that are divided by a scale and rounded to whole numbers, some lie so near a half that a kernel which
     multiplies with the inverse gives the other number; a rank among scores of which rounding makes some equal is any
-    of several. Many wrong ones are not right. Values may lie between those that roundings give. `known`: as in
+    of several. Many wrong ones are not right. Few may lie between those that roundings give. `known`: as in
     `_beyond_own_errors`. `tolerances`: where they are not the usual ones. Raises `OutOfMemory`.
     """
     given = tolerances or [None] * len(outputs)
@@ -133,8 +134,10 @@ def _are_undetermined(
     wrong = [torch.zeros(got.shape, dtype=torch.bool, device=got.device) for got in outputs]
     for got, pair, tolerance, into in zip(outputs, known, of_outputs, wrong, strict=True):
         compare(got, *pair, tolerance=tolerance, into=into)
-    if not _are_few(wrong, outputs):
+    num_wrong, num_elements = sum(int(one.sum()) for one in wrong), sum(one.numel() for one in wrong)
+    if _MOST_NEAR * num_wrong > num_elements or num_elements > _LARGEST:
         return False
+    may_lie_between = _are_few(wrong, outputs)
     ranges = [(wanted, wanted) for wanted in expected.outputs]
     look = functools.partial(reference.expected_float64, model, inputs, expected.outputs, alike=True)
     for phase, times in zip(_PHASES, itertools.cycle(_OF_OPERATORS), strict=False):
@@ -143,7 +146,7 @@ def _are_undetermined(
             return False
         for number, (got, one) in enumerate(zip(outputs, near, strict=True)):
             wrong[number] &= ~_is_near(got, one, of_outputs[number])
-            if not got.is_complex():
+            if may_lie_between and not got.is_complex():
                 low, high = ranges[number] = torch.fmin(ranges[number][0], one), torch.fmax(ranges[number][1], one)
                 wrong[number] &= ~((low <= got) & (got <= high))
         if not any(bool(one.any()) for one in wrong):
@@ -156,9 +159,8 @@ def _are_few(wrong: list[torch.Tensor], outputs: list[torch.Tensor]) -> bool:
     num_elements = sum(one.numel() for one in wrong)
     whole = [one for one, output in zip(wrong, outputs, strict=True) if is_integer(output)]
     num_wrong, num_whole = (sum(int(one.sum()) for one in some) for some in (wrong, whole))
-    are_few = _MOST_UNDETERMINED * num_wrong <= num_elements
-    are_few |= num_wrong == num_whole and _MOST_WHOLE * num_whole <= sum(one.numel() for one in whole)
-    return are_few and num_elements <= _LARGEST
+    are_few_whole = num_wrong == num_whole and _MOST_WHOLE * num_whole <= sum(one.numel() for one in whole)
+    return are_few_whole or _MOST_BETWEEN * num_wrong <= num_elements
 
 
 def _is_near(got: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance | None) -> torch.Tensor:
