@@ -171,7 +171,8 @@ def mulhiui(a: torch.Tensor, b: torch.Tensor, bits: int) -> torch.Tensor:
     return a_high * b_high + ((middle >> 32) & mask) + ((other >> 32) & mask)
 
 
-def _mulhisi(a: torch.Tensor, b: torch.Tensor, bits: int) -> torch.Tensor:
+def mulhisi(a: torch.Tensor, b: torch.Tensor, bits: int) -> torch.Tensor:
+    """The upper half of the product of signed numbers."""
     if bits < 64:
         return ((a.to(torch.int64) * b.to(torch.int64)) >> bits).to(a.dtype)
     return mulhiui(a, b, bits) - torch.where(a < 0, b, 0) - torch.where(b < 0, a, 0)
@@ -324,7 +325,7 @@ def _extended(frame: Frame, operation: Operation) -> tuple[torch.Tensor, torch.T
         total = a + b
         smallest = -(1 << bits - 1)
         return total, (total ^ smallest) < (a ^ smallest)
-    return a * b, (mulhiui if operation.name == "arith.mului_extended" else _mulhisi)(a, b, bits)
+    return a * b, (mulhiui if operation.name == "arith.mului_extended" else mulhisi)(a, b, bits)
 
 
 HANDLERS: dict[str, Handler] = {

@@ -3,11 +3,14 @@
 The `fast_` functions are compositions of approximate instructions, as the CUDA C++ Programming Guide's table of
 intrinsic functions and the PTX ISA (`sin.approx`, `lg2.approx`, `ex2.approx`) say: each step is rounded to float32 and
 numbers below its normal ones are 0, so that angles of thousands, large exponents and negative bases fail as they do on
-a device. An unknown symbol raises Unsupported.
+a device. Integers are held signed, whatever they stand for; conversions to them are those of `cvt` in the PTX ISA: what
+lies beyond the range is its end, and NaN is 0 in 32 bits and the least number in 64. An unknown symbol raises
+Unsupported.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +21,7 @@ import torch
 from weir.kernel_eval.ir.errors import Malformed, Unsupported
 from weir.kernel_eval.ir.grid.floats import UNARY
 from weir.kernel_eval.ir.grid.frame import Frame, Handler
-from weir.kernel_eval.ir.grid.integers import mulhiui
+from weir.kernel_eval.ir.grid.integers import mulhisi, mulhiui, unsigned
 from weir.kernel_eval.ir.grid.values import dtype_of
 from weir.kernel_eval.ir.module import Operation
 
@@ -75,6 +78,140 @@ def _fast_divide(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return _flushed(torch.where(y.abs() > _LARGEST_DIVISOR, x * 0.0, x / y))
 
 
+_BYTE = 8
+_BITS_OF_BYTES = torch.tensor([number.bit_count() for number in range(1 << _BYTE)], dtype=torch.int32)
+_ROUNDINGS: dict[str, Function] = {"rn": torch.round, "rd": torch.floor, "ru": torch.ceil, "rz": torch.trunc}
+_LOW_24 = (1 << 24) - 1
+
+
+def _bits(x: torch.Tensor) -> int:
+    return x.element_size() * _BYTE
+
+
+def _popc(x: torch.Tensor) -> torch.Tensor:
+    """How many bits are set, (...) int32."""
+    flat = x.contiguous().view(-1)
+    in_bytes = flat.view(torch.uint8).view(flat.numel(), x.element_size()).long()
+    return _BITS_OF_BYTES[in_bytes].sum(-1, dtype=torch.int32).view(x.shape)
+
+
+def _clz(x: torch.Tensor) -> torch.Tensor:
+    """How many bits above the highest one that is set are not, (...) int32."""
+    for shift in (1, 2, 4, 8, 16, 32):
+        if shift < _bits(x):
+            x = x | ((x >> shift) & ((1 << (_bits(x) - shift)) - 1))  # all below the highest are set
+    return _bits(x) - _popc(x)
+
+
+def _ffs(x: torch.Tensor) -> torch.Tensor:
+    """The number of the lowest bit that is set, from 1 on; 0 if none is."""
+    return torch.where(x == 0, 0, _popc((x & -x) - 1) + 1)
+
+
+def _brev(x: torch.Tensor) -> torch.Tensor:
+    reversed_bits = torch.zeros_like(x)
+    for bit in range(_bits(x)):
+        reversed_bits = (reversed_bits << 1) | ((x >> bit) & 1)
+    return reversed_bits
+
+
+def _mul24(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """The low half of the product of what the lowest 24 bits hold, signed."""
+    one, two = (((value.long() & _LOW_24) ^ (1 << 23)) - (1 << 23) for value in (x, y))
+    return (one * two).to(x.dtype)
+
+
+def _umul24(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return ((x.long() & _LOW_24) * (y.long() & _LOW_24)).to(x.dtype)
+
+
+def _wide(function: Function) -> Function:
+    """A function of signed numbers of 32 bits that may overflow on the way."""
+    return lambda *values: function(*(value.long() for value in values)).to(values[0].dtype)
+
+
+def _of_unsigned(function: Function) -> Function:
+    return lambda *values: function(*(unsigned(value, 32) for value in values)).to(values[0].dtype)
+
+
+def _to_integer(x: torch.Tensor, *, bits: int, is_signed: bool, rounding: Function) -> torch.Tensor:
+    rounded = rounding(x.double())
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
+    nan = 0 if bits < 64 else -(1 << 63)
+    inside = rounded.nan_to_num(0.0, 0.0, 0.0).clamp(float(low), float(high))
+    if is_signed or bits < 64:
+        whole = torch.where(rounded >= high, high, torch.where(rounded <= low, low, inside.long()))
+    else:  # those beyond half of the range wrap around to what holds the same bits
+        is_upper = inside >= 2.0**63
+        whole = torch.where(is_upper, (inside - 2.0**63).long() | -(1 << 63), inside.long())
+        whole = torch.where(rounded >= 2.0**64, -1, whole)
+    whole = torch.where(rounded.isnan(), nan, whole)
+    return whole.to(torch.int32 if bits == 32 else torch.int64)
+
+
+def _from_unsigned(x: torch.Tensor, *, bits: int, dtype: torch.dtype) -> torch.Tensor:
+    if bits < 64:
+        return unsigned(x, bits).to(dtype)
+    half = ((x >> 1) & ((1 << 63) - 1)) | (x & 1)  # the last bit decides where halves are rounded
+    return torch.where(x < 0, half.to(dtype) * 2, x.to(dtype))
+
+
+def _round_away(x: torch.Tensor) -> torch.Tensor:
+    """To the nearest whole number, halves away from zero."""
+    whole = torch.trunc(x)
+    return whole + torch.sign(x) * ((x - whole).abs() >= 0.5)
+
+
+def _views(dtype: torch.dtype) -> Function:
+    return lambda x: x.contiguous().view(dtype)
+
+
+_TO_LONG = functools.partial(_to_integer, bits=64, is_signed=True)
+_OF_INTEGERS: dict[str, Function] = {
+    **dict.fromkeys(("popc", "popcll"), _popc),
+    **dict.fromkeys(("clz", "clzll"), _clz),
+    **dict.fromkeys(("ffs", "ffsll"), _ffs),
+    **dict.fromkeys(("brev", "brevll"), _brev),
+    **{
+        f"{source}2{kind}_{name}": functools.partial(_to_integer, bits=bits, is_signed=is_signed, rounding=rounding)
+        for source in ("float", "double")
+        for kind, bits, is_signed in (("int", 32, True), ("uint", 32, False), ("ll", 64, True), ("ull", 64, False))
+        for name, rounding in _ROUNDINGS.items()
+    },
+    **{
+        f"{kind}2{target}_rn": functools.partial(torch.Tensor.to, dtype=dtype)
+        for kind in ("int", "ll")
+        for target, dtype in (("float", torch.float32), ("double", torch.float64))
+    },
+    **{
+        f"{kind}2{target}_rn": functools.partial(_from_unsigned, bits=bits, dtype=dtype)
+        for kind, bits in (("uint", 32), ("ull", 64))
+        for target, dtype in (("float", torch.float32), ("double", torch.float64))
+    },
+    "llrint": functools.partial(_TO_LONG, rounding=torch.round),
+    "llround": functools.partial(_TO_LONG, rounding=_round_away),
+    **dict.fromkeys(("float_as_int", "float_as_uint"), _views(torch.int32)),
+    **dict.fromkeys(("int_as_float", "uint_as_float"), _views(torch.float32)),
+    "double_as_longlong": _views(torch.int64),
+    "longlong_as_double": _views(torch.float64),
+}
+_OF_TWO_INTEGERS: dict[str, Function] = {
+    "mulhi": functools.partial(mulhisi, bits=32),
+    "umulhi": functools.partial(mulhiui, bits=32),
+    "mul64hi": functools.partial(mulhisi, bits=64),
+    "umul64hi": functools.partial(mulhiui, bits=64),
+    "mul24": _mul24,
+    "umul24": _umul24,
+    "hadd": _wide(lambda x, y: (x + y) >> 1),
+    "rhadd": _wide(lambda x, y: (x + y + 1) >> 1),
+    "uhadd": _of_unsigned(lambda x, y: (x + y) >> 1),
+    "urhadd": _of_unsigned(lambda x, y: (x + y + 1) >> 1),
+}
+_OF_THREE_INTEGERS: dict[str, Function] = {
+    "sad": _wide(lambda x, y, z: (x - y).abs() + z),
+    "usad": _of_unsigned(lambda x, y, z: (x - y).abs() + z),
+}
+
 _fast_sin, _fast_cos = _of_turns(torch.sin), _of_turns(torch.cos)
 _FAST: dict[str, Function] = {
     "fast_sin": _fast_sin,
@@ -114,6 +251,7 @@ _UNARY: dict[str, Function] = {
     "cyl_bessel_i1": torch.special.i1,
     "saturate": lambda x: x.clamp(0, 1),
     "logb": lambda x: torch.floor(torch.log2(x.abs())),
+    **_OF_INTEGERS,
 }
 _BINARY: dict[str, Function] = {
     **{f"{kind}{name}_rn": function for kind in "fd" for name, function in (("add", torch.add), ("sub", torch.sub))},
@@ -134,10 +272,10 @@ _BINARY: dict[str, Function] = {
     "min": torch.minimum,
     "fdim": lambda x, y: (x - y).clamp(min=0),
     "remainder": _numpy(lambda x, y: x - y * np.rint(x / y)),
-    "ldexp": torch.ldexp,
-    "umulhi": lambda x, y: mulhiui(x, y, 32),
+    **dict.fromkeys(("ldexp", "scalbn"), torch.ldexp),
+    **_OF_TWO_INTEGERS,
 }
-_TERNARY: dict[str, Function] = {"fma": _fma, "fma_rn": _fma, "fmaf_rn": _fma}
+_TERNARY: dict[str, Function] = {"fma": _fma, "fma_rn": _fma, "fmaf_rn": _fma, **_OF_THREE_INTEGERS}
 _BY_ARITY = {1: _UNARY, 2: _BINARY, 3: _TERNARY}
 
 
