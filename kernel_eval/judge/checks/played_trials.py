@@ -37,7 +37,7 @@ from weir.kernel_eval.tasks.effects.side_effects import named_tensors
 from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
 
-MIN_COVERAGE = 0.1  # a triangular or padded answer has elements that no kernel needs to store
+_LEAST_STORED = 0.1  # of what is not zero: a triangular or padded answer has elements that no kernel needs to store
 ROUNDED_DOTS_FACTOR = 100.0  # how much further an answer may be off if a device rounds its products of float32
 _LOAD_FACTOR = 2.0
 _TUNING_S = 20.0  # for a player on a GPU, which chooses configurations in its first call
@@ -51,6 +51,11 @@ _NOT_PLAYED = (Fault.UNSUPPORTED, Fault.TIMEOUT, Fault.OUT_OF_MEMORY)
 
 
 Kernels = tuple[DeviceKernel | None, ...]
+
+
+def least_stored(answer: torch.Tensor) -> float:
+    """Which share of a right answer kernels store at least; what they only add to may be zeros where nothing comes."""
+    return _LEAST_STORED * int(answer.count_nonzero()) / max(1, answer.numel())
 
 
 class PlayedTrials:
@@ -338,7 +343,7 @@ class PlayedTrials:
             for index, share in enumerate(played.coverage[: len(expected.outputs)]):
                 if self._on_gpu:  # there, what differs without kernels: an activation keeps positive values as they are
                     share = self._most_stored[index] = max(share, self._most_stored.get(index, 0.0))
-                if share < MIN_COVERAGE and index not in given:
+                if share < least_stored(expected.outputs[index]) and index not in given:
                     self._break_rule("kernel_did_no_work", f"kernels stored {share:.0%} of output {index}")
         if provenance.returns_input(trace) and not expected.returns_input:
             self._break_rule("output_is_input", "an output lies in the memory of an input")

@@ -27,7 +27,7 @@ from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
 from weir.kernel_eval.judge.checks.expected_answers import difference
-from weir.kernel_eval.judge.checks.played_trials import MIN_COVERAGE
+from weir.kernel_eval.judge.checks.played_trials import least_stored
 from weir.kernel_eval.judge.checks.reference_operators import hybrid_details
 from weir.kernel_eval.judge.checks.speedup import SpeedCheck
 from weir.kernel_eval.judge.checks.trials import Trials
@@ -139,9 +139,10 @@ def _played(
             raise
         message = f"the launches of the first call do not run without the candidate: {error.message}"
         raise rule_broken("replay_differs", message) from None
+    outputs = arena.take_outputs()
     torch_may_store = bool(provenance.torch_work(trace, relaxed, permitted=permitted))
     if "kernel_did_no_work" not in relaxed and not torch_may_store:
-        for index, share in enumerate(played.coverage):
-            if share < MIN_COVERAGE:
+        for index, (share, output) in enumerate(zip(played.coverage, outputs, strict=True)):
+            if share < least_stored(output):
                 raise rule_broken("kernel_did_no_work", f"kernels stored {share:.0%} of output {index}")
-    return arena.take_outputs()
+    return outputs
