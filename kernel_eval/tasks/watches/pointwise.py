@@ -50,6 +50,9 @@ _IGNORED_AT = 4  # of the label that is ignored among the arguments
 _MATCH = frozenset({"eq", "ne", "isin"})
 _TURN = frozenset({"where", "abs", "maximum", "minimum", "topk", "sort", "masked_fill"}) | _EXTREMES
 _ASK = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "relu", "clamp_max", "minimum", "_local_scalar_dense"}) | _BOUND
+# Formulas of these pass through one, so that small results are off by a rounding of it: `2 * sigmoid(2 * x) - 1` for a
+# tangent, `log(1 + exp(x))` for a softplus.
+THROUGH_ONE = frozenset("tanh expm1 log1p softplus log_sigmoid_forward mish logaddexp".split())  # noqa: SIM905
 
 
 class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -76,6 +79,7 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.num_gates = 0  # sigmoids and tangents: of some steps of a recurrence, if they are many
         self.asks_one = False  # an operator compares or bounds one number, asks for any, or hands one to Python
         self.turns = False  # an operator chooses, compares, bounds or ends somewhere, so that some values differ
+        self.passes_through_one = False  # a formula of an operator may, so that small results are off
         self.pairs_rows = False  # an operator gives a value for each pair of rows
         self.added: set[float] = set()  # small numbers that are added, the least, or compared
 
@@ -107,6 +111,7 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.asks_one |= name in _ASK if first else name in _EXISTENCE and any(map(_is_one, made))
         self.num_gates += _GATES.get(name, 0)
         self.turns |= name in _ASK or name in _TURN
+        self.passes_through_one |= name.removesuffix("_") in THROUGH_ONE
         self.pairs_rows |= any(map(_is_of_pairs, made))
         self.is_quotient |= name in _QUOTIENTS
         divides = (name in _DIVIDE and second) or (name in _NORMALIZE and any(map(_is_one, made)))

@@ -151,3 +151,27 @@ def test_frequencies_that_are_off_by_a_rounding_give_angles_that_are_right() -> 
 
     assert verdicts(ANGLES, off) == {False}
     assert verdicts(ANGLES, lambda x, at: off(x, at, 100.0)) == {True}
+
+
+SMALL = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return FUNCTION
+
+def get_inputs():
+    return [torch.randn(64, 128) * 1e-6]
+"""
+
+
+def test_a_tangent_and_a_softplus_may_be_made_of_numbers_near_one() -> None:
+    tangent = SMALL.replace("FUNCTION", "15 * torch.tanh(x / 15)")
+    assert verdicts(tangent, lambda x: 15 * (2 * torch.sigmoid(2 * x / 15) - 1)) == {False}
+    assert verdicts(tangent, lambda x: x + 1e-4) == {True}
+    softplus = SMALL.replace("FUNCTION", "torch.nn.functional.softplus(x * 1e6 - 12)")
+    assert verdicts(softplus, lambda x: torch.log(1 + torch.exp(x * 1e6 - 12))) == {False}
+    other = SMALL.replace("FUNCTION", "2 * torch.sigmoid(x) - 1")  # the task passes through one itself
+    assert verdicts(other, lambda x: torch.tanh(x / 2)) == {False}
+    straight = SMALL.replace("FUNCTION", "torch.sin(x)")
+    assert verdicts(straight, lambda x: (x + 1) - 1) == {True}
