@@ -196,6 +196,8 @@ def test_what_becomes_of_an_engine_that_a_controller_has_is_left_to_it(
     wait_for(lambda: other.url in fleet.out())
     fleet.restart(other, tiny_model_dir, tmp_path)
     wait_for(lambda: fleet.inside() == {other.url} and fleet.out() == {})
+    assert {fleet.ask() for _ in range(4)} == {"3"}
+    assert fleet.inside() == {other.url}  # the checks since have not put in what is the controller's
     give_lease_back(catalog, lease)
 
 
