@@ -97,30 +97,43 @@ def _to_float(frame: Frame, operation: Operation) -> torch.Tensor:
         raise Unsupported(f"{operation.name} to {element_of(target)}")
     if operation.name == "arith.sitofp":
         return (-value.to(torch.int8) if bits == 1 else value).to(dtype_of(target))
-    if bits == 64:
-        wide = np.ascontiguousarray(value.numpy()).view(np.uint64)
-        kinds = {torch.float64: np.float64, torch.float32: np.float32}
-        return torch.from_numpy(wide.astype(kinds.get(dtype_of(target), np.float32))).to(dtype_of(target))
-    return (value if bits == 1 else unsigned(value, bits)).to(dtype_of(target))
+    return value.to(dtype_of(target)) if bits == 1 else of_unsigned(value, bits, dtype_of(target))
+
+
+def of_unsigned(value: torch.Tensor, bits: int, dtype: torch.dtype) -> torch.Tensor:
+    """The floats of unsigned integers, which are held signed."""
+    if bits < 64:
+        return unsigned(value, bits).to(dtype)
+    wide = np.ascontiguousarray(value.numpy()).view(np.uint64)
+    kinds = {torch.float64: np.float64, torch.float32: np.float32}
+    return torch.from_numpy(wide.astype(kinds.get(dtype, np.float32))).to(dtype)
 
 
 def _to_integer(frame: Frame, operation: Operation) -> torch.Tensor:
-    """arith.fptosi and arith.fptoui: towards zero; a device saturates, and makes 0 of NaN."""
+    """arith.fptosi and arith.fptoui: towards zero."""
     source, target = frame.kind(operation), frame.result_kind(operation)
     value = decoded(frame.tensor(operation.operands[0]), source).double()
     bits = bits_of(target)
-    signed = operation.name == "arith.fptosi"
     if bits == 1:
         return value != 0
-    if bits == 64 and not signed:
-        wide = torch.where(value >= 2.0**63, value - 2.0**64, value)
-        return torch.nan_to_num(torch.trunc(wide), nan=0.0).clamp(-(2.0**63), 2.0**63 - 1024).to(torch.int64)
     # conversions to fewer than 32 bits go through 32 bits, of which the lower ones are kept
-    width = max(bits, 32)
-    low, high = (-(2.0 ** (width - 1)), 2.0 ** (width - 1) - 1) if signed else (0.0, 2.0**width - 1)
-    high = high if width < 64 else 2.0**63 - 1024  # the largest float64 below
-    whole = torch.trunc(torch.nan_to_num(value, nan=0.0, posinf=high, neginf=low)).clamp(low, high)
-    return whole.to(torch.int64).to(dtype_of(target))
+    whole = saturated(torch.trunc(value), max(bits, 32), is_signed=operation.name == "arith.fptosi")
+    return whole.to(dtype_of(target))
+
+
+def saturated(whole: torch.Tensor, bits: int, *, is_signed: bool) -> torch.Tensor:
+    """Whole numbers in float64 as integers of 32 or 64 bits, held as int64, as `cvt` of the PTX ISA makes them.
+
+    What lies beyond the range is its end; NaN is 0 in 32 bits, and the highest bit alone in 64.
+    """
+    least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
+    is_upper = (whole >= 2.0**63) if bits == 64 and not is_signed else torch.zeros_like(whole, dtype=torch.bool)
+    held = torch.where(is_upper, whole - 2.0**64, whole)  # bits of the upper half are those of numbers below zero
+    inside = (whole > float(least)) & (whole < float(most))
+    found = torch.where(inside, held, 0.0).to(torch.int64)
+    found = torch.where(whole >= float(most), most if most < 1 << 63 else -1, found)
+    found = torch.where(whole <= float(least), least, found)
+    return torch.where(whole.isnan(), 0 if bits < 64 else -(1 << 63), found)
 
 
 def _bitcast(frame: Frame, operation: Operation) -> Value:

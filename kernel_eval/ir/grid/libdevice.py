@@ -3,9 +3,7 @@
 The `fast_` functions are compositions of approximate instructions, as the CUDA C++ Programming Guide's table of
 intrinsic functions and the PTX ISA (`sin.approx`, `lg2.approx`, `ex2.approx`) say: each step is rounded to float32 and
 numbers below its normal ones are 0, so that angles of thousands, large exponents and negative bases fail as they do on
-a device. Integers are held signed, whatever they stand for; conversions to them are those of `cvt` in the PTX ISA: what
-lies beyond the range is its end, and NaN is 0 in 32 bits and the least number in 64. An unknown symbol raises
-Unsupported.
+a device. Integers are held signed, whatever they stand for. An unknown symbol raises Unsupported.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ import numpy as np
 import torch
 
 from weir.kernel_eval.ir.errors import Malformed, Unsupported
+from weir.kernel_eval.ir.grid.casts import of_unsigned, saturated
 from weir.kernel_eval.ir.grid.floats import UNARY
 from weir.kernel_eval.ir.grid.frame import Frame, Handler
 from weir.kernel_eval.ir.grid.integers import mulhisi, mulhiui, unsigned
@@ -135,25 +134,7 @@ def _of_unsigned(function: Function) -> Function:
 
 
 def _to_integer(x: torch.Tensor, *, bits: int, is_signed: bool, rounding: Function) -> torch.Tensor:
-    rounded = rounding(x.double())
-    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
-    nan = 0 if bits < 64 else -(1 << 63)
-    inside = rounded.nan_to_num(0.0, 0.0, 0.0).clamp(float(low), float(high))
-    if is_signed or bits < 64:
-        whole = torch.where(rounded >= high, high, torch.where(rounded <= low, low, inside.long()))
-    else:  # those beyond half of the range wrap around to what holds the same bits
-        is_upper = inside >= 2.0**63
-        whole = torch.where(is_upper, (inside - 2.0**63).long() | -(1 << 63), inside.long())
-        whole = torch.where(rounded >= 2.0**64, -1, whole)
-    whole = torch.where(rounded.isnan(), nan, whole)
-    return whole.to(torch.int32 if bits == 32 else torch.int64)
-
-
-def _from_unsigned(x: torch.Tensor, *, bits: int, dtype: torch.dtype) -> torch.Tensor:
-    if bits < 64:
-        return unsigned(x, bits).to(dtype)
-    half = ((x >> 1) & ((1 << 63) - 1)) | (x & 1)  # the last bit decides where halves are rounded
-    return torch.where(x < 0, half.to(dtype) * 2, x.to(dtype))
+    return saturated(rounding(x.double()), bits, is_signed=is_signed).to(torch.int32 if bits == 32 else torch.int64)
 
 
 def _round_away(x: torch.Tensor) -> torch.Tensor:
@@ -184,7 +165,7 @@ _OF_INTEGERS: dict[str, Function] = {
         for target, dtype in (("float", torch.float32), ("double", torch.float64))
     },
     **{
-        f"{kind}2{target}_rn": functools.partial(_from_unsigned, bits=bits, dtype=dtype)
+        f"{kind}2{target}_rn": functools.partial(of_unsigned, bits=bits, dtype=dtype)
         for kind, bits in (("uint", 32), ("ull", 64))
         for target, dtype in (("float", torch.float32), ("double", torch.float64))
     },
