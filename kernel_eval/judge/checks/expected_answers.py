@@ -28,7 +28,8 @@ _LARGEST = 1 << 24  # elements of an answer that is looked at
 _OF_OPERATORS = 4.0, 8.0  # halves by which what operators compute is off, in turns
 # Each crosses a border that is near in half of all cases; neighbours of one another would move elements alike.
 _PHASES = (1, 7, 31, 127, 521, 2053, 8209, 32771, 131_101, 524_309, 3, 13, 61, 251, 1021, 4093)
-_FEW_PHASES = 6
+_FEW_PHASES, _MANY = 6, 16  # phases, and wrong elements,
+_CROSSED = 16  # of which one of so many is right by then
 _NOT_FAR = 16.0  # times as far off as the reference's own errors excuse
 _LEFT_OUT = (
     ": within the tolerance, but further off on the task's own inputs than float32 gets; do not leave out a term, "
@@ -61,8 +62,9 @@ def difference(
     if known is None:
         told.update(range(len(outputs)))
         return _first(compare(got, wanted, by_slices=False) for got, wanted in pairs)
-    told.update(number for number, (exact, own) in enumerate(known) if can_tell(exact, own))
-    if _beyond_own_errors(reference, model, inputs, expected, known, dict(enumerate(outputs)), {}) is None:
+    found_beyond, excusing = _beyond_own_errors(reference, model, inputs, expected, known, dict(enumerate(outputs)), {})
+    told.update(number for number, (exact, own) in enumerate(excusing) if can_tell(exact, own))
+    if found_beyond is None:
         return None
     return None if _are_undetermined(reference, model, inputs, expected, outputs, known) else first
 
@@ -82,7 +84,7 @@ def left_out(
     if known is None:
         return None
     answers = {number: outputs[number] for number in far}
-    found = _beyond_own_errors(reference, model, inputs, expected, known, answers, dict(enumerate(tolerances)))
+    found, _ = _beyond_own_errors(reference, model, inputs, expected, known, answers, dict(enumerate(tolerances)))
     if found is not None and _are_undetermined(reference, model, inputs, expected, outputs, known, tolerances):
         return None
     return found and found._replace(message=found.message + _LEFT_OUT)
@@ -96,8 +98,10 @@ def _beyond_own_errors(
     known: list[tuple[torch.Tensor, torch.Tensor]],
     answers: dict[int, torch.Tensor],
     tolerances: dict[int, Tolerance | None],
-) -> Difference | None:
+) -> tuple[Difference | None, list[tuple[torch.Tensor, torch.Tensor]]]:
     """The first error of some outputs, by number, that the reference's own errors do not excuse; None if they do.
+
+    With it the errors that excuse them, in the form of `known`; that itself where none do.
 
     `known`: by one rounding of the inputs. Where an answer is not far beyond, more are looked at, of which any may
     happen to change an element by little; of a tangent or a softplus, those that formulas make which pass through one.
@@ -108,13 +112,15 @@ def _beyond_own_errors(
         return _first(compare(got, one, own * times, tolerance=tolerances.get(n)) for got, n, one, own in pairs)
 
     found = beyond(known, 1.0)
-    if found is not None and beyond(known, _NOT_FAR) is None:
-        more = _own_errors(reference, model, inputs, expected, _PHASES)
-        found = found if more is None else beyond(more, 1.0)
+    look = functools.partial(_own_errors, reference, model, inputs, expected)
+    further = [functools.partial(look, _PHASES)] if found is not None and beyond(known, _NOT_FAR) is None else []
     if found is not None and reference.watched(model).passes_through_one:
-        more = _own_errors(reference, model, inputs, expected, _PHASES[:_FEW_PHASES], through_one=True)
-        found = found if more is None else beyond(more, 1.0)
-    return found
+        further.append(functools.partial(look, _PHASES[:_FEW_PHASES], through_one=True))
+    for errors in further:
+        more = errors()
+        if more is not None and beyond(more, 1.0) is None:
+            return None, more
+    return found, known
 
 
 def _are_undetermined(
@@ -144,7 +150,7 @@ def _are_undetermined(
     may_lie_between = _are_few(wrong, outputs)
     ranges = [(wanted, wanted) for wanted in expected.outputs]
     look = functools.partial(reference.expected_float64, model, inputs, expected.outputs, alike=True)
-    for phase, times in zip(_PHASES, itertools.cycle(_OF_OPERATORS), strict=False):
+    for number_of_run, (phase, times) in enumerate(zip(_PHASES, itertools.cycle(_OF_OPERATORS), strict=False), 1):
         near = look(of_operators=times, phase=phase)  # of the inputs as they are: `x - 0` is x
         if near is None:
             return False
@@ -153,8 +159,11 @@ def _are_undetermined(
             if may_lie_between and not got.is_complex():
                 low, high = ranges[number] = torch.fmin(ranges[number][0], one), torch.fmax(ranges[number][1], one)
                 wrong[number] &= ~((low <= got) & (got <= high))
-        if not any(bool(one.any()) for one in wrong):
+        num_left = sum(int(one.sum()) for one in wrong)
+        if not num_left:
             return True
+        if number_of_run == _FEW_PHASES and num_wrong >= _MANY and _CROSSED * (num_wrong - num_left) < num_wrong:
+            return False  # so few runs cross some of many borders, if they are near
     return False
 
 

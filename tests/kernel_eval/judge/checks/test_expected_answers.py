@@ -173,5 +173,13 @@ def test_a_tangent_and_a_softplus_may_be_made_of_numbers_near_one() -> None:
     assert verdicts(softplus, lambda x: torch.log(1 + torch.exp(x * 1e6 - 12))) == {False}
     other = SMALL.replace("FUNCTION", "2 * torch.sigmoid(x) - 1")  # the task passes through one itself
     assert verdicts(other, lambda x: torch.tanh(x / 2)) == {False}
+    for scale, is_told in ((1.0, False), (1e4, True)):  # zeros are excused, but nothing tells them from an answer
+        reference = Reference(tangent, 30.0)
+        model, told = reference.build([], 1), set[int]()
+        inputs = [reference.inputs(1)[0] * scale]
+        expected = reference.expected(model, inputs)
+        got = 15 * (2 * torch.sigmoid(2 * inputs[0] / 15) - 1) if is_told else torch.zeros_like(inputs[0])
+        assert difference(reference, model, inputs, expected, [got], told) is None
+        assert (told == {0}) == is_told
     straight = SMALL.replace("FUNCTION", "torch.sin(x)")
     assert verdicts(straight, lambda x: (x + 1) - 1) == {True}
