@@ -41,6 +41,8 @@ def released(engine: ServerProcess) -> list[str]:
 
 def version_of(engine: ServerProcess) -> str:
     """The version of an answer: the engine is awake and not paused."""
+    state = engine.get("/server_info")["internal_states"][0]
+    assert (state["paused"], state["released_memory"]) == (None, []), "a call would wait until its client gives up"
     version: str = generate(engine)["meta_info"]["weight_version"]
     return version
 
@@ -127,7 +129,7 @@ def test_a_trainer_killed_while_the_engine_sleeps_is_continued_and_the_engine_se
     config = turns_of(engine, judge)
     assert run_in_process(config, store, tiny_model_dir, kill_at=step) == -9
     assert released(engine) == ["kv_cache", "weights"]
-    run_in_process(config, store, tiny_model_dir, rounds=None)
+    assert run_in_process(config, store, tiny_model_dir, rounds=None) == 0
     assert version_of(engine) == "1"
     catalog = Catalog.open(store)
     assert asleep_engines(catalog) == {}
