@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from weir.kernel_eval.tasks.input_draws import is_drawn_as_integers
+from weir.kernel_eval.tasks.input_variants import Draw
 
 _PIECE = 1 << 20  # elements that are looked at together
 
@@ -22,6 +23,11 @@ class Expected(NamedTuple):
 def is_integer(output: torch.Tensor) -> bool:
     """Whether it holds integers; booleans are none."""
     return is_drawn_as_integers(output) and output.dtype is not torch.bool
+
+
+def may_pick(draw: Draw, expected: Expected) -> bool:
+    """Whether a hard draw may have several right answers: positions of one of equal values, integers of huge ones."""
+    return draw in (Draw.HARD, Draw.BEYOND, Draw.EDGES, Draw.POINTS) and any(map(is_integer, expected.outputs))
 
 
 def is_finite(outputs: list[torch.Tensor]) -> bool:

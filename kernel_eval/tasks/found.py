@@ -32,7 +32,8 @@ class Found(NamedTuple):
     has fewer elements than a product of it · by_value: all of it works value by value · stable: a sort keeps the order
     of equal values · lone_nans: it takes the other value where one is NaN · weights: parameters of which inputs get
     rows, where products are hidden · specials: draws of special values that it names, such as NaN · added: small
-    numbers that it adds, or takes as the least · orders: it asks which of two tensors is larger.
+    numbers that it adds, or takes as the least · orders: it asks which of two tensors is larger · ordered: integers, by
+    number, of which it asks which is larger.
     """
 
     scales: tuple[float, ...] = ()
@@ -58,6 +59,7 @@ class Found(NamedTuple):
     added: tuple[float, ...] = ()
     specials: tuple[Draw, ...] = ()
     orders: bool = False
+    ordered: tuple[tuple[int, int], ...] = ()
 
 
 _SCALES = (1e5, 1e7, 1e9, 1e12, 1e18)
@@ -113,6 +115,7 @@ def find(
         specials=() if ties or takes_the_other(source) else specials_of(source),
         hides_products=watched.product_size > answered,
         orders=watched.compares_tensors,
+        ordered=tuple(sorted(use.ordered)),
     )
 
 

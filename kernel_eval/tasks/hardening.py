@@ -38,6 +38,7 @@ from weir.kernel_eval.tasks.draws.equal_values import (
     with_values_of,
 )
 from weir.kernel_eval.tasks.draws.integer_draws import (
+    Integers,
     above_zero,
     asked_for,
     even,
@@ -53,6 +54,7 @@ from weir.kernel_eval.tasks.draws.integer_draws import (
     with_one_each,
     without_zeros,
 )
+from weir.kernel_eval.tasks.draws.matches import beside
 from weir.kernel_eval.tasks.draws.one_sided import one_sided
 from weir.kernel_eval.tasks.draws.python_numbers import other_but_zeros, other_numbers, other_whole
 from weir.kernel_eval.tasks.draws.regions import (
@@ -148,6 +150,7 @@ def steps(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
         _of_wider(inputs, found),
         _of_whole_rows(inputs, drawn, found),
         _of_guarded(inputs, found),
+        _of_ordered(inputs, found),
         _of_pairs(inputs, found),
         _of_several(inputs, found),
     ):
@@ -161,6 +164,7 @@ def _of_structure(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     """
     yield from itertools.chain(_of_constants(inputs, found), _of_few_values(inputs), _of_order(inputs, found))
     yield from _of_whole_rows(inputs, Draw.STRUCTURED, found)
+    yield from _of_ordered(inputs, found)
 
 
 def _of_constants(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
@@ -326,7 +330,7 @@ def _of_guarded(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     """Integers that the task asks for."""
     tensors = list(each_tensor(inputs))
     for number, (at, seen) in enumerate(() if found.only_computes else integers_of(inputs, found.integers)):
-        guarded = outside(seen, found.bounds.get(number, ()))
+        guarded = [] if seen.sorted else outside(seen, found.bounds.get(number, ()))  # offsets begin where they do
         beside = functools.partial(with_one_each, seen=seen, numbers=sorted(found.bounds.get(number, ())))
         yield [Step(("beside bounds", at), changing(at, beside))]
         for beyond in guarded:
@@ -334,6 +338,20 @@ def _of_guarded(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     for at, _ in integers_of(inputs, found.integers) if found.asked else ():
         if tensors[at].dtype is not torch.bool:
             yield [Step(("asked", at), changing(at, functools.partial(asked_for, numbers=found.asked)))]
+
+
+def _of_ordered(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
+    """Integers beside those that they are compared with; the last pairs count, where one integer is in several."""
+    integers = integers_of(inputs, found.integers)
+    for one, two in found.ordered[:_MOST_COMPARED]:
+        (at, seen), (of, its) = integers[one], integers[two]
+        choices = [(at, of, seen), (of, at, its)]
+        yield [Step((f"beside {b}", a), functools.partial(_beside, a, b, known)) for a, b, known in choices]
+
+
+def _beside(at: int, of: int, seen: Integers, inputs: list[Any]) -> list[Any]:
+    other = list(each_tensor(inputs))[of]
+    return changing(at, functools.partial(beside, other=other, seen=seen))(inputs)
 
 
 def _of_few_masks(inputs: list[Any], found: Found) -> Iterator[list[Step]]:

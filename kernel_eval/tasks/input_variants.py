@@ -41,6 +41,7 @@ class Draw(StrEnum):
     SURE = "sure"  # the task's own draw with rows of probabilities that are sure of one place, even, or equal to others
     RELATED = "related"  # the task's own draw with rows that equal, oppose or are near others
     PLACED = "placed"  # the task's own draw with extremes of rows at chosen places
+    GROUPED = "grouped"  # the task's own draw with groups of rows, as an index has them, far from zero
     TURNED = "turned"  # the task's own draw, inputs changed as a whole: a number made of all of one decides otherwise
     CROWDED = "crowded"  # the task's own draw with nearly all rows alike, and integers: they go to one place
     TINY = "tiny"  # normals of scale 0.001 to 0.003: what is added to a divisor counts
@@ -91,6 +92,7 @@ OF_OWN = (
     Draw.FADED,
     Draw.CROWDED,
     Draw.PLACED,
+    Draw.GROUPED,
     Draw.TURNED,
     Draw.RELATED,
     Draw.SURE,

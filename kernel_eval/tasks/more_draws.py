@@ -27,9 +27,11 @@ def more_draws(watch: PointwiseWatch, inputs: list[Any], integers: Sequence[Inte
     kinds = {Draw.SIGNED: num_rows(inputs) < _FEW_ROWS, Draw.VANISHING: watch.divides_by_one}
     joins_rows = watch.has_extreme_of_all or watch.num_joined > row_size(inputs)
     kinds |= dict.fromkeys((Draw.BELOW, Draw.ABOVE), joins_rows)
-    # beside other inputs of hard values an extreme seldom counts
-    kinds[Draw.PLACED] = (watch.num_joined > 1 or watch.makes_places) and len(_drawn(inputs)) > 1
+    # beside other inputs of hard values an extreme seldom counts, nor does a row in order beside larger ones
+    kinds[Draw.PLACED] = watch.goes_by_steps
+    kinds[Draw.PLACED] |= (watch.num_joined > 1 or watch.makes_places) and len(_drawn(inputs)) > 1
     kinds[Draw.CROWDED] = watch.takes_places and (watch.makes_places or any(map(_are_places, integers)))
+    kinds[Draw.GROUPED] = watch.joins_groups and any(map(_are_places, integers))
     kinds[Draw.SURE] = any(value.is_floating_point() and sums_to_one(value) for value in each_tensor(inputs))
     kinds[Draw.MATCHED] = watch.matches_integers and not watch.stores and any(map(_are_places, integers))
     if sum(map(torch.Tensor.numel, each_tensor(inputs))) <= _MOST_RELATED:

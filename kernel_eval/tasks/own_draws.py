@@ -20,6 +20,7 @@ from weir.kernel_eval.tasks.changing import (
 )
 from weir.kernel_eval.tasks.draws.constant_inputs import of_one_label, of_one_value
 from weir.kernel_eval.tasks.draws.crowds import at_one_place, with_like_rows
+from weir.kernel_eval.tasks.draws.groups import names_groups, with_far_groups
 from weir.kernel_eval.tasks.draws.integer_draws import left_out_labels
 from weir.kernel_eval.tasks.draws.matches import matched
 from weir.kernel_eval.tasks.draws.one_sided import one_sided
@@ -46,6 +47,8 @@ def of_own(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]
         yield from _of_probabilities(inputs)
     elif drawn is Draw.RELATED:
         yield from _of_relations(inputs, found)
+    elif drawn is Draw.GROUPED:
+        yield from _of_groups(inputs, found)
     elif drawn is Draw.MATCHED:
         integers = dict(integers_of(inputs, found.integers))
         change = functools.partial(matched, known=list(integers.values()))
@@ -83,6 +86,17 @@ def _of_crowds(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     for at, seen in () if found.only_computes else integers_of(inputs, found.integers):
         if tensors[at].dtype is not torch.bool:
             yield [Step(("one place", at), changing(at, functools.partial(at_one_place, seen=seen)))]
+
+
+def _of_groups(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
+    """Groups of rows, as the first index has them that fits."""
+    tensors = list(each_tensor(inputs))
+    for at in floats_among(inputs):
+        fitting = [
+            tensors[of] for of, _ in integers_of(inputs, found.integers) if names_groups(tensors[of], tensors[at])
+        ]
+        for index in fitting[:1]:
+            yield [Step(("far groups", at), changing(at, functools.partial(with_far_groups, index=index)))]
 
 
 def _of_relations(inputs: list[Any], found: Found) -> Iterator[list[Step]]:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from weir.kernel_eval.tasks.answers import (
     Expected,
+    far_apart,
     integers_among,
     is_finite,
     is_integer,
+    may_pick,
     num_floating,
     part_of,
     replaced,
@@ -37,15 +40,17 @@ from weir.kernel_eval.tasks.rounding import RoundedOperators, WideOperators, in_
 from weir.kernel_eval.tasks.rows import needs_mask, num_rows
 from weir.kernel_eval.tasks.seeds import seed_everything
 from weir.kernel_eval.tasks.step_limit import time_limit
-from weir.kernel_eval.tasks.supported import check_supported
+from weir.kernel_eval.tasks.supported import check_supported, function_of
 from weir.kernel_eval.tasks.task_source import free_size, harder_than_mixed, tells_zeros_apart, undivided_size
 from weir.kernel_eval.tasks.watches.nans import Nans
 from weir.kernel_eval.tasks.watches.pointwise import PointwiseWatch
+from weir.kernel_eval.tasks.watches.ties import OtherTies
 
 _FEW_ROWS = 4  # of which a mixed draw has none for some kinds
 _OTHER_SEED = 20_261  # of weights, which no evaluation has but by chance
 _NO_MEMORY = "can't allocate memory"  # in the text of torch's error
 _TOO_MUCH = "needs more memory than kernel_eval.task_memory_bytes allows; make its sizes smaller"
+_BY_LOT = 32  # one of so many elements of an answer may depend on which of equal values are taken
 _PIECE = 1 << 20  # elements that are looked at together
 
 
@@ -60,8 +65,8 @@ class Reference:
         module = types.ModuleType("reference")
         with self._step("import"):
             exec(compile(source, "reference.py", "exec"), module.__dict__)
-        self._model = _callable(module, "Model")
-        self._get_inputs = _callable(module, "get_inputs")
+        self._model = function_of(module, "Model")
+        self._get_inputs = function_of(module, "get_inputs")
         self._get_init_inputs = getattr(module, "get_init_inputs", list)
         self._size = free_size(source, vars(module))
         self._undivided_size = undivided_size(source, vars(module))
@@ -143,7 +148,7 @@ class Reference:
                     continue
                 if attempt.draw is Draw.EDGES:
                     inputs, expected = self._within_borders(model, inputs, expected, seed, attempt.size)
-                if self.is_comparable(model, inputs, expected) and not _picks(attempt, expected):
+                if self.is_comparable(model, inputs, expected) and not may_pick(attempt.draw, expected):
                     mixed = variant.draw is Draw.MIXED
                     if variant.draw is not Draw.DECLARED:
                         inputs, expected = self._hardener.harden(
@@ -161,8 +166,13 @@ class Reference:
     def is_comparable(self, model: Any, inputs: list[Any], expected: Expected) -> bool:
         """Whether an answer is finite, or has NaN and infinities that another way to compute it would have, too.
 
-        That is so if the task's own draw gives some, and float64 gives the same: they do not come from an overflow.
+        That is so if the task's own draw gives some, and float64 gives the same: they do not come from an overflow. Not
+        where much of it depends on which of equal values are taken, as of scores that have underflowed.
         """
+        for other in itertools.islice(self.with_other_ties(model, inputs), 1):
+            pairs = zip(expected.outputs, other, strict=True)
+            if sum(int(far_apart(*pair).sum()) for pair in pairs) * _BY_LOT > sum(map(torch.numel, other)):
+                return False
         if is_finite(expected.outputs):
             return not any(map(is_integer, expected.outputs)) or not self._hides_nans(model, inputs)
         if self._gives_specials is None:
@@ -171,6 +181,12 @@ class Reference:
         return precise is not None and all(
             torch.equal(specials(one), specials(two)) for one, two in zip(expected.outputs, precise, strict=True)
         )
+
+    def with_other_ties(self, model: Any, inputs: list[Any]) -> Iterator[list[torch.Tensor]]:
+        """What it answers where it takes the last of equal values, then the first; nothing where torch says which."""
+        for last in (True, False) if self.watched(model).takes_any_of_equal else ():
+            with OtherTies(last=last):
+                yield self.outputs(model, copy.deepcopy(inputs))
 
     def _hides_nans(self, model: Any, inputs: list[Any]) -> bool:
         """Whether the task computes NaN, as for its own draw it does not, unless it asks for special values.
@@ -431,15 +447,3 @@ class Reference:
             if isinstance(error, MemoryError) or _NO_MEMORY in text:
                 raise OutOfMemory(f"{name} of the task {_TOO_MUCH}: {text}") from error
             raise InvalidReference(f"{name} of the task raised {text}") from error
-
-
-def _callable(module: types.ModuleType, name: str) -> Callable[..., Any]:
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise InvalidReference(f"the task defines no {name}")
-    return function  # type: ignore[no-any-return]
-
-
-def _picks(variant: Variant, expected: Expected) -> bool:
-    """Whether a hard draw may have several right answers: positions of one of equal values, integers of huge ones."""
-    return variant.draw in (Draw.HARD, Draw.BEYOND, Draw.EDGES, Draw.POINTS) and any(map(is_integer, expected.outputs))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,3 +32,11 @@ def _check_tensor(tensor: torch.Tensor) -> None:
         raise InvalidReference(f"the task takes or gives a {tensor.layout} tensor on {tensor.device}, not a dense one")
     if tensor.numel() * tensor.element_size() > _MAX_TENSOR_BYTES:
         raise InvalidReference(f"the task takes or gives a tensor of {list(tensor.shape)}: make its sizes smaller")
+
+
+def function_of(module: types.ModuleType, name: str) -> Callable[..., Any]:
+    """What a task defines by a name. Raises `InvalidReference` where it is nothing to call."""
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise InvalidReference(f"the task defines no {name}")
+    return function  # type: ignore[no-any-return]

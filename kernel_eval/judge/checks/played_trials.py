@@ -37,6 +37,7 @@ from weir.kernel_eval.tasks.effects.side_effects import named_tensors
 from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
 
+_LEAST_OF_FEW = 0.5  # of the elements that differ from what torch copies or fills, where these are few
 _LEAST_STORED = 0.1  # of what is not zero: a triangular or padded answer has elements that no kernel needs to store
 ROUNDED_DOTS_FACTOR = 100.0  # how much further an answer may be off if a device rounds its products of float32
 _LOAD_FACTOR = 2.0
@@ -56,6 +57,19 @@ Kernels = tuple[DeviceKernel | None, ...]
 def least_stored(answer: torch.Tensor) -> float:
     """Which share of a right answer kernels store at least; what they only add to may be zeros where nothing comes."""
     return _LEAST_STORED * int(answer.count_nonzero()) / max(1, answer.numel())
+
+
+def num_made(answer: torch.Tensor, inputs: list[torch.Tensor]) -> int:
+    """The elements that neither a copy of an input holds nor a tensor that one value fills: those that an update makes.
+
+    The value is that of more than half of all elements, if there is one.
+    """
+    middle = answer.flatten().float().median().to(answer.dtype) if not answer.is_complex() else answer.new_zeros(())
+    held = answer == middle if 2 * int((answer == middle).sum()) > answer.numel() else torch.zeros_like(answer).bool()
+    for given in inputs:
+        if given.shape == answer.shape and given.dtype is answer.dtype:
+            held |= answer == given.to(answer.device)
+    return answer.numel() - int(held.sum())
 
 
 class PlayedTrials:
@@ -78,6 +92,7 @@ class PlayedTrials:
         self.told: set[int] = set()  # outputs for which a draw told a right answer from zeros
         self.num_answered = 0
         self._most_stored: dict[int, float] = {}  # by output: the largest share that kernels stored in a trial
+        self._stored: set[int] = set()  # the outputs of which they stored enough in a trial
         self._held: dict[str, Counterpart] | None = None  # of what the task's call changes of its model
         self._remains: list[Remains] = []  # by record
         self._subject: Subject | None = None  # of the first trial
@@ -216,10 +231,13 @@ class PlayedTrials:
                 self.chosen[record] = played.chosen
             self._check_inputs(played, expected)
             wrong = difference(self._reference, subject.model, inputs, expected, outputs, self.told)
-            if wrong is None and is_own:
+            is_near = wrong is None
+            if is_near and is_own:
                 wrong = left_out(self._reference, subject.model, inputs, expected, outputs)
             if wrong is not None:
-                if self._on_gpu:
+                if is_near:
+                    suffix = ""
+                elif self._on_gpu:
                     suffix = _DIFFERS if self._answers_differently(record, arena, outputs) else ""
                 else:
                     suffix = _ORDER if order and self._is_right_in_order(record, subject, question, wanted) else ""
@@ -228,7 +246,7 @@ class PlayedTrials:
                 raise FaultDetected(Stage.ANSWERED, fault, message, trial=self.num_answered + 1)
             self._check_left(record, subject, subject.model, inputs, wanted, left)
             self._check_overwritten(subject, played)
-            self._check_origin(record, played, expected)
+            self._check_origin(record, played, expected, tensors_among(inputs))
             if goes_on:
                 self._call_again(record, subject, inputs, arena)
             if is_rounded:
@@ -335,15 +353,26 @@ class PlayedTrials:
             text = f"the launches of the call do not run without the candidate: {error.message}"
             raise rule_broken("replay_differs", text) from None
 
-    def _check_origin(self, record: int, played: Played, expected: Expected) -> None:
-        """Check where a right answer comes from. Where torch may compute, it may store the answer too."""
+    def _check_origin(self, record: int, played: Played, expected: Expected, inputs: list[torch.Tensor]) -> None:
+        """Check where a right answer comes from. Where torch may compute, it may store the answer too.
+
+        Where it differs from an input, or from one value, at few places, kernels may store those alone. In calls where
+        it differs at none, they need not, if they did in another.
+        """
         trace = self._traces[record]
         if "no_kernel_launched" not in self._relaxed and not self._has_torch_work[record]:
             given = provenance.given_back(trace) if expected.returns_input else set()
             for index, share in enumerate(played.coverage[: len(expected.outputs)]):
                 if self._on_gpu:  # there, what differs without kernels: an activation keeps positive values as they are
                     share = self._most_stored[index] = max(share, self._most_stored.get(index, 0.0))
-                if share < least_stored(expected.outputs[index]) and index not in given:
+                answer = expected.outputs[index]
+                if share >= least_stored(answer) or index in given:
+                    self._stored.add(index)
+                elif num := num_made(answer, inputs):
+                    if share * answer.numel() < _LEAST_OF_FEW * num:
+                        self._break_rule("kernel_did_no_work", f"kernels stored {share:.0%} of output {index}")
+                    self._stored.add(index)
+                elif index not in self._stored:
                     self._break_rule("kernel_did_no_work", f"kernels stored {share:.0%} of output {index}")
         if provenance.returns_input(trace) and not expected.returns_input:
             self._break_rule("output_is_input", "an output lies in the memory of an input")

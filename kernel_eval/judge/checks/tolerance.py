@@ -39,11 +39,18 @@ TOLERANCES = {
 }
 
 
+_USUAL_ERRORS = 16.0  # how many times the error that is usual around it: among thousands of roundings some are as large
+
+
 class Tolerance(NamedTuple):
-    """What is allowed: of an element's magnitude and scale, and whatever these are."""
+    """What is allowed: of an element's magnitude and scale, whatever these are, and of errors that are usual around it.
+
+    usual_errors: how many times those of the reference.
+    """
 
     relative: float
     absolute: float
+    usual_errors: float = _USUAL_ERRORS
 
 
 class Difference(NamedTuple):
@@ -69,7 +76,7 @@ _TEN = 10
 _MOST_OF_FEW = 0.75  # of fewer than ten elements
 _OF_ZEROS = 1e-3  # the scale of a slice of zeros, of that of the whole answer: it has none of its own
 _FILLER, _OTHERS, _NEAR_FILLER = 5e3, 1e3, 0.99  # at least; times others at least; so much of the largest
-_USUAL_ERRORS = 16.0  # how many times the error that is usual around it: among thousands of roundings some are as large
+_OF_HALVES = 2.0  # times the usual error, where each value passes through few roundings
 
 
 def usual(dtype: torch.dtype) -> Tolerance | None:
@@ -82,8 +89,11 @@ def usual(dtype: torch.dtype) -> Tolerance | None:
 def near_tolerance(dtype: torch.dtype, *, by_value: bool) -> Tolerance | None:
     """The tolerance of answers to the task's own draw; None where it is the usual one.
 
-    `by_value`: whether all operators of the task work value by value.
+    `by_value`: whether all operators of the task work value by value. In half precision, nobody's answer to such a task
+    is further off than a rounding of it and what the reference's own operators lose.
     """
+    if dtype in (torch.float16, torch.bfloat16) and by_value:
+        return Tolerance(torch.finfo(dtype).eps / 2, torch.finfo(dtype).tiny, _OF_HALVES)
     if dtype not in (torch.float32, torch.complex64):
         return None
     limits = torch.finfo(dtype)
@@ -150,7 +160,7 @@ def _compare_piece(
     error = (got.to(wide) - expected.to(wide)).abs().masked_fill_(~finite, 0.0)
     allowed = (tolerance.relative * (magnitude + scale)).clamp_min_(least) + tolerance.absolute
     if own_errors is not None:
-        allowed = allowed + _excused(own_errors, usual)
+        allowed = allowed + _excused(own_errors, usual, tolerance.usual_errors)
     wrong = error > allowed
     if bool(wrong.any()):
         scale = scale.expand(magnitude.shape)[wrong]
@@ -287,10 +297,10 @@ def _parts(of_slices: list[torch.Tensor], at: tuple[slice, ...]) -> list[torch.T
     ]
 
 
-def _excused(own_errors: torch.Tensor, usual: list[torch.Tensor]) -> torch.Tensor:
-    """How far off elements may be because the reference's are."""
+def _excused(own_errors: torch.Tensor, usual: list[torch.Tensor], times: float = _USUAL_ERRORS) -> torch.Tensor:
+    """How far off elements may be because the reference's are; `times`: as in `Tolerance`."""
     own = own_errors.double().nan_to_num_(0.0, 0.0, 0.0)
-    return torch.maximum(OWN_ERRORS * own, _USUAL_ERRORS * functools.reduce(torch.minimum, usual))
+    return torch.maximum(OWN_ERRORS * own, times * functools.reduce(torch.minimum, usual))
 
 
 def _is_close(got: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance | None) -> bool:

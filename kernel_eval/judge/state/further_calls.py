@@ -9,7 +9,7 @@ from typing import Any
 from weir.kernel_eval.ipc.tensor_arena import tensors_among
 from weir.kernel_eval.ipc.trace import Trace
 from weir.kernel_eval.judge.state.questions import Question, Subject
-from weir.kernel_eval.judge.state.small_parameters import small_subject
+from weir.kernel_eval.judge.state.small_parameters import small_subject, small_weights
 from weir.kernel_eval.judge.state.wide_parameters import wide_calls
 from weir.kernel_eval.tasks.answers import Expected, is_finite, is_integer
 from weir.kernel_eval.tasks.changing import with_small_rows
@@ -45,6 +45,14 @@ def further_calls(
         expected = reference.expected(subject.model, inputs)
         if is_finite(expected.outputs) and _is_determined(reference, subject, inputs, expected):
             yield "small_values", subject, Question(inputs, expected)
+    if "varied_parameters" in relaxed or not reference.watched(own.model).adds_to_weights:
+        return
+    for subject in small_weights(own, trace, constant, derive_seed(secret, "small", "weights"), added):
+        inputs = reference.inputs(derive_seed(secret, "inputs", "small weights"))
+        with contextlib.suppress(InvalidReference, UnsupportedReference):
+            expected = reference.expected(subject.model, inputs)
+            if is_finite(expected.outputs) and _is_determined(reference, subject, inputs, expected):
+                yield "small_weights", subject, Question(inputs, expected)
 
 
 def _is_determined(reference: Reference, subject: Subject, inputs: list[Any], expected: Expected) -> bool:

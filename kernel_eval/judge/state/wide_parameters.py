@@ -6,8 +6,9 @@ in the reference and in the candidate. Only those that the candidate's call read
 made of weights keeps its values.
 
 What is added to products, one number for each result, has other values besides: all far below zero, or above it, so
-that an extreme of products is, whatever the inputs (`relu(max(x @ w + b))`); or some far from zero, so that gates of a
-recurrence stay open and its first steps count until the end, as where a state's matrix holds it. Pure.
+that an extreme of products is, or what is chosen among them, whatever the inputs (`relu(max(x @ w + b))`); or some far
+from zero, so that gates of a recurrence stay open and its first steps count until the end, as where a state's matrix
+holds it. Pure.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _FAR = 16.0, 48.0  # from zero, beyond what usual products are, and as much more
 _OPEN = 0.5, 1.0  # digits before the point of what opens or closes a gate: for some 30 steps at least
 _OF_A_GATE = 8  # neighbours, of which two are opened and two closed: a gate has no fewer
 _LITTLE, _HOLDS = 0.1, 3.0  # times as large as others are; what a state is multiplied with to keep its sign
+_FEW = 2  # values that are in order by chance
 _STEPS = 8  # gates; of fewer, the first steps count anyhow
 
 
@@ -67,7 +69,7 @@ def wide_calls(
 
 def _kinds(reference: Reference, model: Any) -> list[Kind]:
     watch, kinds = reference.watched(model), [Kind.WIDE]
-    if watch.num_joined > 1:
+    if watch.num_joined > 1 or watch.makes_places:
         kinds += [Kind.BELOW, Kind.ABOVE]
     return [*kinds, Kind.OPEN, Kind.HELD] if watch.num_gates >= _STEPS else kinds
 
@@ -77,7 +79,7 @@ def _question(reference: Reference, subject: Subject, seed: int) -> Question | N
     for given in (with_others_for_constants(inputs), inputs):
         with contextlib.suppress(InvalidReference, UnsupportedReference):
             expected = reference.expected(subject.model, given)
-            if is_finite(expected.outputs):
+            if is_finite(expected.outputs) and reference.is_comparable(subject.model, given, expected):
                 return Question(given, expected)
     return None
 
@@ -158,7 +160,15 @@ def _drawn(own: torch.Tensor, generator: torch.Generator, *, positive: bool) -> 
     factors = ones
     for kind, factor in enumerate((sign, large, sign * large, ones * _TINY, large)):
         factors = torch.where(kinds == kind, factor, factors)
-    return (values * factors).view(own.shape)
+    return in_order_of(own, (values * factors).view(own.shape))
+
+
+def in_order_of(own: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
+    """The drawn values, in order along the last dimension if a tensor's own are: the bounds of buckets, say."""
+    is_ordered = (
+        own.dim() > 0 and own.shape[-1] > _FEW and bool((own.diff() >= 0).all()) and bool((own != own[..., :1]).any())
+    )
+    return drawn.sort(-1).values if is_ordered else drawn
 
 
 def _is_added(own: torch.Tensor) -> bool:
@@ -171,12 +181,12 @@ def _far(own: torch.Tensor, generator: torch.Generator, kind: Kind) -> torch.Ten
     values = own.detach().cpu().float().flatten()
     if kind is not Kind.OPEN:
         far = _FAR[0] + (_FAR[1] - _FAR[0]) * torch.rand(values.shape, generator=generator)
-        return (far if kind is Kind.ABOVE else -far).view(own.shape)
+        return in_order_of(own, (far if kind is Kind.ABOVE else -far).view(own.shape))
     digits = _OPEN[0] + (_OPEN[1] - _OPEN[0]) * torch.rand(values.shape, generator=generator)
     kinds = torch.cat([torch.randperm(_OF_A_GATE, generator=generator) % 4 for _ in values[::_OF_A_GATE]])
     kinds = kinds[: values.numel()]
     signs = torch.where(kinds == 0, -1.0, 1.0)
-    return torch.where(kinds < 2, signs * 10.0**digits, values).view(own.shape)
+    return in_order_of(own, torch.where(kinds < 2, signs * 10.0**digits, values).view(own.shape))
 
 
 def _holding(own: torch.Tensor, *, is_state: bool) -> torch.Tensor:

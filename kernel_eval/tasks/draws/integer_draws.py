@@ -7,6 +7,7 @@ set of values. Draws use torch's generator.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
@@ -43,7 +44,7 @@ class Integers(NamedTuple):
     values: torch.Tensor
     fixed: torch.Tensor  # positions with the same value in each draw; shape of the tensor
     sorted: bool
-    distinct: bool  # along rows
+    distinct: bool  # along rows, but for the value that says that there is none
     sums_are_fixed: bool  # of rows
     symmetric: bool
     has_least_rows: bool = False  # some hold the least value everywhere, so that all may
@@ -84,11 +85,26 @@ def observed(draws: list[torch.Tensor]) -> Integers:
         values,
         fixed,
         long and all(torch.equal(*pair) for pair in zip(rows, ordered, strict=True)),
-        long and may_be_places and all(bool((row[:, 1:] > row[:, :-1]).all()) for row in ordered),
+        long and may_be_places and all(map(functools.partial(_are_distinct, none=_none(values)), ordered)),
         long and all(torch.equal(sums[0], other) for other in sums[1:]),
         all(_is_symmetric(draw) for draw in wide),
         long and len(values) > 1 and any(bool((row == values[0]).all(-1).any()) for row in rows),
     )
+
+
+def _none(values: torch.Tensor) -> int | None:
+    """The value that may say that there is none: the least, if it alone is below zero."""
+    alone = len(values) > 2 and int(values[0]) < 0 <= int(values[1])
+    return int(values[0]) if alone else None
+
+
+def _are_distinct(ordered: torch.Tensor, none: int | None) -> bool:
+    """Whether rows, in order, hold no value twice, but for `none`, which leaves at least half of them."""
+    same = ordered[:, 1:] == ordered[:, :-1]
+    if none is None:
+        return not bool(same.any())
+    is_none = ordered == none
+    return not bool((same & ~is_none[:, 1:]).any()) and 2 * int(is_none.sum()) <= ordered.numel()
 
 
 def _but_by_chance(fixed: torch.Tensor, draws: list[torch.Tensor]) -> torch.Tensor:

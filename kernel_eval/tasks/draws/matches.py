@@ -19,6 +19,7 @@ _ALIKE = (0.0, 0.5, 0.9, 1.0)  # of a row, the shares that are as in another ten
 _LEAST_VALUES = 3
 _AGAIN, _LEAST_ROWS = 4, 4  # one of so many rows is as another; of no fewer rows
 _TRIED = 16  # values, of which one is taken that differs
+_BESIDE, _DIFFERENCES = 3, (-1, 0, 1)  # one of so many values, each at least once; what it differs from another by
 _SELDOM = 0.25  # pairs of a row that are equal
 
 
@@ -77,6 +78,23 @@ def _but_for_one(rows: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
     other = others.gather(1, (others != rows.gather(1, places)).int().argmax(1, keepdim=True))
     differs = (torch.arange(count) % 2 == int(torch.randint(2, ())))[:, None]
     return torch.where(differs, rows.scatter(1, places, other), rows)
+
+
+def beside(value: torch.Tensor, other: torch.Tensor, seen: Integers) -> torch.Tensor:
+    """Integers of which some are as those of another tensor of the same shape, or one less, or one more.
+
+    None leaves the range of the task's own, which is `seen`.
+    """
+    if value.shape != other.shape or not may_match(value, seen) or seen.distinct or seen.sorted:
+        return value
+    flat = value.clone(memory_format=torch.contiguous_format).view(-1)
+    wanted = other.reshape(-1).to(torch.int64)
+    low, high = int(seen.values[0]) - _DIFFERENCES[0], int(seen.values[-1]) - _DIFFERENCES[-1]
+    free = ((wanted >= low) & (wanted <= high) & ~seen.fixed.view(-1).to(value.device)).nonzero()[:, 0]
+    chosen = free[torch.randperm(len(free)).to(free.device)][: max(len(_DIFFERENCES), len(flat) // _BESIDE)]
+    differences = torch.tensor(_DIFFERENCES)[torch.arange(len(chosen)) % len(_DIFFERENCES)]
+    flat[chosen] = (wanted[chosen] + differences.to(value.device)).to(value.dtype)
+    return flat.view(value.shape)
 
 
 def may_match(value: torch.Tensor, seen: Integers) -> bool:

@@ -53,6 +53,7 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.shifts: dict[int, int] = {}  # what says how far something is shifted, and the width of that in bits
         self.bounds: dict[int, set[int]] = {}  # the numbers beside those that an order asks for, by integer
         self.limits: dict[int, set[int]] = {}  # those beside the ends that they are clamped to
+        self.ordered: set[tuple[int, int]] = set()  # pairs of which it asks which is larger, the lower number first
         self._among_positions: set[int] = set()
         self._numbers: set[int] = set()
         self._seen: set[int] = set()
@@ -97,6 +98,9 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in _EQUALITIES | _ORDERS:
             for one, other in (args[:2], args[1::-1]):
                 self._compare(name, self._held_by(one), other)
+            if name in _ORDERS:
+                pairs = itertools.product(self._held_by(args[0]), self._held_by(args[1]))
+                self.ordered |= {(min(pair), max(pair)) for pair in pairs if len(set(pair)) > 1}
             return
         if name in _BOUNDS:
             for limit in args[1:]:

@@ -7,6 +7,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from weir.kernel_eval.tasks.watches.ties import OF_ANY
 
 _MOST = 1e5  # of the numbers that are noted, since kernels may have bounds of their own beyond
 # work value by value, or make constants, though torch does not tag them so
@@ -25,6 +28,8 @@ _EXTREMES = frozenset(
     }
 )
 _EXISTENCE = frozenset({"any", "all"})
+_PIECES = frozenset({"select", "slice", "unbind", "split", "split_with_sizes"})
+_MOST_PIECES = 8  # of tensors; where there are more, the task goes along a dimension step by step
 _DIVIDE = frozenset({"div", "div_"})
 _BOUND = frozenset({"sqrt", "rsqrt", "log", "reciprocal", "clamp", "clamp_min", "maximum"})
 _NORMALIZE = frozenset({"native_batch_norm", "_native_batch_norm_legit"})
@@ -36,6 +41,7 @@ _AT_PLACES = frozenset(
     scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ bincount nonzero cumsum eq
     """.split()  # noqa: SIM905  # read as a text
 )  # take integers, and do something where they say
+_OF_GROUPS = frozenset({"scatter_reduce", "index_reduce", "segment_reduce"})
 _ADD = frozenset(
     {
         *("add", "add_", "sub", "sub_", "rsub", "clamp", "clamp_", "clamp_min", "clamp_min_", "lt", "le", "gt", "ge"),
@@ -51,8 +57,10 @@ _MATCH = frozenset({"eq", "ne", "isin"})
 _TURN = frozenset({"where", "abs", "maximum", "minimum", "topk", "sort", "masked_fill"}) | _EXTREMES
 _ASK = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "relu", "clamp_max", "minimum", "_local_scalar_dense"}) | _BOUND
 # Formulas of these pass through one, so that small results are off by a rounding of it: `2 * sigmoid(2 * x) - 1` for a
-# tangent, `log(1 + exp(x))` for a softplus.
-THROUGH_ONE = frozenset("tanh expm1 log1p softplus log_sigmoid_forward mish logaddexp".split())  # noqa: SIM905
+# tangent, `log(1 + exp(x))` for a softplus, `exp(x) - 1` in an elu.
+THROUGH_ONE = frozenset(
+    "tanh expm1 log1p softplus log_sigmoid_forward mish logaddexp elu sinh asinh atanh".split()  # noqa: SIM905
+)
 
 
 class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -65,6 +73,8 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.is_pointwise = True
+        self._num_pieces = 0
+        self.goes_by_steps = False  # it takes pieces of tensors, one after the other
         self.num_operators = 0  # but for views, copies, and constants
         self.numbers: set[float] = set()
         self.has_extreme_of_all = False  # an operator gives the largest or the least of all values
@@ -72,6 +82,8 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.divides_by_one = False  # by a value that may be made of all, or takes a root or bounds it
         self.is_quotient = False  # an operator divides, or turns at zero
         self.takes_places = False  # an operator takes integers that say where something lies
+        self.takes_any_of_equal = False  # values, where torch does not say which
+        self.joins_groups = False  # an operator gives the largest, the least or the product of what meets at a place
         self.makes_places = False  # which follow from floats: the place of a largest value
         self.asked: set[int] = set()  # which the task asks its integers for, and labels that it leaves out
         self.matches_integers = False  # it is asked which integers are equal to others
@@ -82,6 +94,8 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.passes_through_one = False  # a formula of an operator may, so that small results are off
         self.pairs_rows = False  # an operator gives a value for each pair of rows
         self.added: set[float] = set()  # small numbers that are added, the least, or compared
+        self.adds_to_weights = False  # some of them to what is made of parameters alone
+        self._of_weights = WeakTensorKeyDictionary()  # which tensors are
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -94,13 +108,29 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.numbers |= {number for number in numbers if 0 < abs(number) <= _MOST}
         elif not is_view and func.__name__.partition(".")[0] not in _ALSO:
             self.is_pointwise = False
-        if func.__name__.partition(".")[0] in _ADD:
-            self.added |= {value for value in args if type(value) is float and _LEAST_ADDED < value <= _MOST_ADDED}
         result = func(*args, **(kwargs or {}))
         name = func.__name__.partition(".")[0]
+        self.takes_any_of_equal |= func in OF_ANY
+        self._note_added(name, args, result)
+        if name in _PIECES:
+            self._num_pieces += sum(made.numel() < args[0].numel() for made in tree_leaves(result))
+            self.goes_by_steps = self._num_pieces > _MOST_PIECES
+            self.is_pointwise &= not self.goes_by_steps
         self._note_whole(name, args, result)
         self._note_places(name, args, result)
         return result
+
+    def _note_added(self, name: str, args: tuple[Any, ...], result: Any) -> None:
+        given = [value for value in tree_leaves(args) if isinstance(value, torch.Tensor)]
+        is_of_weights = bool(given) and all(
+            isinstance(value, torch.nn.Parameter) or value in self._of_weights for value in given
+        )
+        made = [value for value in tree_leaves(result) if isinstance(value, torch.Tensor)]
+        self._of_weights.update(dict.fromkeys(made if is_of_weights else (), True))
+        small = {value for value in args if type(value) is float and _LEAST_ADDED < value <= _MOST_ADDED}
+        if name in _ADD:
+            self.added |= small
+            self.adds_to_weights |= is_of_weights and bool(small)
 
     def _note_whole(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         made = result if isinstance(result, tuple | list) else (result,)
@@ -126,6 +156,7 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif name in _IGNORING:
             self.asked.add(args[_IGNORED_AT])
         self.matches_integers |= name in _MATCH and sum(map(is_whole, given)) > 1
+        self.joins_groups |= name.removesuffix("_") in _OF_GROUPS
         self.takes_places |= name in _AT_PLACES and any(map(is_whole, given))
         if name in _CHOOSE and any(value.is_floating_point() for value in given):
             self.makes_places |= any(map(is_whole, tree_leaves(result)))
