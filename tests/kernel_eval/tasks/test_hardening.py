@@ -412,3 +412,14 @@ def test_parameters_that_are_the_same_for_every_seed_are_found() -> None:
     def forward"""
     reference = Reference(task.replace("\n    def forward", held), 30.0)
     assert reference.fixed_parameters(reference.build([], 1), []) == {"slope.weight", "ramp"}
+
+
+def test_integers_lie_beside_those_that_they_are_compared_with() -> None:
+    reference = Reference(
+        TASK.replace("FUNCTION", "(x >= y - 1).cumsum(-1)").replace(
+            "INPUTS", "torch.randint(0, 400, (16,)), torch.randint(200, 600, (16,))"
+        ),
+        30.0,
+    )
+    (x, y), _, _ = reference.question(reference.build([], 1), 1, Variant(Draw.STRUCTURED))
+    assert {-1, 0, 1} <= set((x - y).tolist())

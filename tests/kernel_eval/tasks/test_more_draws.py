@@ -269,3 +269,25 @@ def test_extremes_lie_at_the_ends_of_rows_beside_other_inputs_of_usual_size(
         for value in (x, y):
             assert {0, 199} <= set(value.argmax(-1).tolist())
             assert float(value.abs().amax()) < 20
+
+
+def test_groups_are_far_from_zero_where_the_largest_of_each_is_asked_for() -> None:
+    largest = (
+        "torch.full((32, 32), -torch.inf).scatter_reduce(0, m[:, None].expand_as(x), x, 'amax').nan_to_num(0, 0, 0)"
+    )
+    reference = reference_of(largest, "torch.randint(0, 8, (16,))")
+    model = reference.build([], 1)
+    assert Draw.GROUPED in reference.more_draws(model)
+    (x, m), _, _ = reference.question(model, 1, Variant(Draw.GROUPED))
+    assert min(float(x[m == group].max()) for group in torch.unique(m)) < -5e4
+    gathers = reference_of("x[m]", "torch.randint(0, 8, (16,))")
+    assert Draw.GROUPED not in gathers.more_draws(gathers.build([], 1))
+
+
+def test_a_loop_over_steps_has_rows_in_order() -> None:
+    best = "functools.reduce(torch.maximum, [m[:, k] - x[:, k - 1] for k in range(1, 32)])"
+    reference = reference_of(best.replace("functools", "__import__('functools')"), "torch.randn(16, 32)")
+    model = reference.build([], 1)
+    (x, m), _, _ = reference.question(model, 1, Variant(Draw.PLACED))
+    assert Draw.PLACED in reference.more_draws(model)
+    assert bool((x.diff() <= 0).all(1).any()) and bool((m.diff() <= 0).all(1).any())

@@ -183,3 +183,33 @@ def test_a_tangent_and_a_softplus_may_be_made_of_numbers_near_one() -> None:
         assert (told == {0}) == is_told
     straight = SMALL.replace("FUNCTION", "torch.sin(x)")
     assert verdicts(straight, lambda x: (x + 1) - 1) == {True}
+
+
+EXPERTS = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, -1).topk(4).indices
+
+def get_inputs():
+    return [torch.randn(256, 16) * 20]
+"""
+
+
+def chosen(x: torch.Tensor) -> torch.Tensor:
+    return torch.sort(torch.softmax(x, -1), dim=-1, stable=True, descending=True).indices[:, :4]
+
+
+def test_of_scores_that_underflow_the_first_may_be_taken_but_not_any_other() -> None:
+    assert verdicts(EXPERTS, chosen, num_draws=2) == {False}
+    assert verdicts(EXPERTS, lambda x: chosen(x).where(torch.arange(4) < 3, 0), num_draws=2) == {True}
+
+
+def test_draws_on_which_many_scores_underflow_are_not_asked() -> None:
+    reference = Reference(EXPERTS.replace("* 20", ""), 30.0)
+    model = reference.build([], 1)
+    inputs = [torch.randn(256, 16, generator=torch.Generator().manual_seed(1))]
+    for scale, is_asked in ((1.0, True), (300.0, False)):
+        given = [inputs[0] * scale]
+        assert reference.is_comparable(model, given, reference.expected(model, given)) is is_asked

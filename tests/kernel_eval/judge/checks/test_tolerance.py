@@ -84,9 +84,10 @@ def get_init_inputs(): return []
 """
 
 
-def lacks_a_term(result: str, answer: str, scale: float = 1.0) -> bool:
+def lacks_a_term(result: str, answer: str, scale: float = 1.0, dtype: str = "float32") -> bool:
     """Whether something shows that an answer to the task's own draw lacks a term; it is within the usual tolerance."""
-    reference = Reference(TASK.replace("RESULT", result).replace("randn(16, 256)", f"randn(16, 256) * {scale}"), 5.0)
+    task = TASK.replace("RESULT", result).replace("randn(16, 256)", f"randn(16, 256).to(torch.{dtype}) * {scale}")
+    reference = Reference(task, 5.0)
     model = reference.build([], 1)
     inputs = reference.inputs(3)
     expected = reference.expected(model, inputs)
@@ -117,11 +118,23 @@ def test_a_term_below_the_tolerance_is_missed_in_an_answer_to_the_tasks_own_draw
         ("x.cumsum(1)", "torch.stack([x[:, : i + 1].flip(1).sum(1) for i in range(256)], 1)", 1.0),
         ("torch.log_softmax(x, 1)", "x - torch.log(torch.exp(x).sum(1, keepdim=True))", 1.0),
         ("torch.sin(50 * x)", "torch.sin(x * 5 * 10)", 1.0),
-        ("x.half()", "(x * 1.001).half()", 1.0),
+        ("x.half() * x.half().sin() - x.half()", "(x.half().float() * x.half().float().sin() - x.half()).half()", 1.0),
     ],
 )
 def test_another_way_to_compute_it_lacks_nothing(result: str, answer: str, scale: float) -> None:
     assert not lacks_a_term(result, answer, scale)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_in_half_precision_an_answer_to_a_task_by_value_has_the_errors_of_its_roundings(dtype: str) -> None:
+    eps = torch.finfo(getattr(torch, dtype)).eps
+    for result in ("x * torch.sigmoid(x)", "x * 0.9 + torch.sin(x) * 0.1 - 1"):
+        once = result.replace("x", "x.float()")
+        assert not lacks_a_term(result, f"({once}).to(x.dtype)", 1.0, dtype)
+        if dtype == "float16":  # the usual tolerance is little more than a rounding of bfloat16
+            assert lacks_a_term(result, f"({once} + {4 * eps} * (x > 0.5) * (x < 1.5)).to(x.dtype)", 1.0, dtype)
+    sums = "x @ x.mT"  # not value by value
+    assert not lacks_a_term(sums, f"(x.float() @ x.float().mT * (1 + {eps / 4})).to(x.dtype)", 1.0, dtype)
 
 
 def test_what_fills_hidden_places_is_no_scale_for_the_others() -> None:

@@ -1,4 +1,4 @@
-"""Calls beside the trials: small values in parameters and inputs together, where a task adds small numbers."""
+"""Calls beside the trials: small values in parameters and inputs, or in matrices, where a task adds small numbers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def calls(
     trace = Trace(tuple(Storage("state", number, piece.numel()) for number, piece in enumerate(state)), (), ())
     own = Subject(model, state, named=places)
     found = further_calls(reference, own, trace, constant, b"secret", relaxed)
-    return own, {name: (subject, question) for name, subject, question in found}
+    return own, {name: (subject, question) for name, subject, question in found}  # of each kind the last
 
 
 def test_vectors_are_small_together_with_inputs_and_matrices_stay() -> None:
@@ -83,3 +83,16 @@ def test_what_a_task_relaxes_is_not_asked() -> None:
     own, made = calls(NORM, 1e-5, "varied_parameters")
     assert list(made) == ["small_values"]
     assert made["small_values"][0] is own
+
+
+OF_WEIGHTS = "y + x @ (self.linear.weight / (self.linear.weight.norm(dim=-1, keepdim=True) + EPS)).mT"
+
+
+def test_matrices_are_small_beside_usual_inputs_where_a_number_is_added_to_what_is_made_of_them() -> None:
+    own, made = calls(OF_WEIGHTS, 1e-5)
+    subject, question = made["small_weights"]
+    assert float(subject.model.linear.weight.abs().max()) < 1e-5
+    assert torch.equal(subject.model.linear.bias, own.model.linear.bias)
+    assert float(question.inputs[0].abs().max()) > 1
+    assert "small_weights" not in calls(NORM, 1e-5)[1]
+    assert "small_weights" not in calls(OF_WEIGHTS, 1e-5, "varied_parameters")[1]

@@ -7,7 +7,7 @@ import torch
 from weir.kernel_eval.ipc.messages import NamedPlace
 from weir.kernel_eval.ipc.trace import Place, Storage, Trace
 from weir.kernel_eval.judge.state.questions import Subject
-from weir.kernel_eval.judge.state.wide_parameters import Kind, wide_calls, wide_subjects
+from weir.kernel_eval.judge.state.wide_parameters import Kind, in_order_of, wide_calls, wide_subjects
 from weir.kernel_eval.tasks.reference import Reference
 
 
@@ -103,7 +103,7 @@ def calls(steps: int, answer: str) -> dict[Kind, tuple[Subject, list[torch.Tenso
 
 
 def _taken(steps: int, answer: str) -> set[Kind]:
-    extremes = {Kind.BELOW, Kind.ABOVE} if "amax" in answer else set()
+    extremes = {Kind.BELOW, Kind.ABOVE} if "amax" in answer or "topk" in answer else set()
     return {Kind.WIDE} | extremes | ({Kind.OPEN, Kind.HELD} if steps >= 8 else set())
 
 
@@ -112,6 +112,10 @@ def test_what_is_added_to_products_is_far_below_zero_and_far_above_it_where_the_
     assert float(found[Kind.BELOW][2].max()) < -1
     assert float(found[Kind.ABOVE][2].min()) > 1
     assert set(found) == {Kind.WIDE, Kind.BELOW, Kind.ABOVE}
+
+
+def test_so_it_is_where_the_largest_are_chosen() -> None:
+    assert float(calls(1, "self.w(h).topk(2).values")[Kind.BELOW][2].max()) < -1
 
 
 def test_gates_stay_open_and_a_state_keeps_its_sign_in_a_recurrence() -> None:
@@ -124,3 +128,11 @@ def test_gates_stay_open_and_a_state_keeps_its_sign_in_a_recurrence() -> None:
     held = (answer > 0.5) & (other < -0.5) | (answer < -0.5) & (other > 0.5)
     assert float(held.float().mean()) > 0.3
     assert set(found) == {Kind.WIDE, Kind.OPEN, Kind.HELD}
+
+
+def test_bounds_of_buckets_stay_in_order() -> None:
+    drawn = torch.randn(4, 16)
+    bounds = torch.linspace(-2, 2, 16).repeat(4, 1)
+    assert torch.equal(in_order_of(bounds, drawn), drawn.sort(-1).values)
+    for own in (torch.ones(16), torch.randn(16).abs() - 1, torch.tensor([0.0, 1.0])):
+        assert in_order_of(own, drawn) is drawn

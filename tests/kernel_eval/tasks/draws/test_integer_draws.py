@@ -275,3 +275,12 @@ def test_extremes_of_rows_of_integers_lie_at_both_ends_and_rows_hold_what_they_h
             assert {0, 63} <= set(places)
     is_sorted = observed([torch.arange(64).expand(4, 64) for _ in range(NUM_DRAWS)])
     assert torch.equal(with_moved_integers(torch.arange(64).expand(4, 64), is_sorted), torch.arange(64).expand(4, 64))
+
+
+def test_slots_of_a_cache_stay_distinct_but_for_the_value_of_none() -> None:
+    torch.manual_seed(1)
+    draws = [torch.randperm(256)[:64].masked_fill(torch.rand(64) < 0.3, -1) for _ in range(8)]
+    assert observed(draws).distinct
+    drawn = redrawn_integers(draws[0], observed(draws))
+    assert len(torch.unique(drawn[drawn >= 0])) == int((drawn >= 0).sum())
+    assert not observed([torch.randint(-1, 20, (64,)) for _ in range(8)]).distinct

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from weir.kernel_eval.tasks.draws.integer_draws import Integers, observed
-from weir.kernel_eval.tasks.draws.matches import matched
+from weir.kernel_eval.tasks.draws.matches import beside, matched
 
 
 def seen_of(*draws: torch.Tensor) -> Integers:
@@ -60,3 +60,16 @@ def test_a_value_beyond_the_range_of_one_tensor_leaves_the_others_to_match() -> 
     for _ in range(100):
         changed = matched([one[0], two[0]], [seen_of(*one), seen_of(*two)])
         assert bool(torch.isin(changed[0], changed[1]).any())
+
+
+def test_some_are_as_those_of_another_or_one_less_or_one_more_within_their_own_range() -> None:
+    torch.manual_seed(1)
+    positions, lengths = ([torch.randint(low, high, (16,)) for _ in range(8)] for low, high in ((0, 40), (10, 50)))
+    seen = seen_of(*positions)
+    changed = beside(positions[0], lengths[0], seen)
+    assert {-1, 0, 1} <= set((changed - lengths[0]).tolist())
+    assert 0 <= int(changed.min()) <= int(changed.max()) < 40
+    assert int((changed == positions[0]).sum()) >= 8
+    assert beside(positions[0], lengths[0][:8], seen) is positions[0]
+    masks = [torch.rand(16) < 0.5 for _ in range(8)]
+    assert beside(masks[0], masks[1], seen_of(*masks)) is masks[0]
