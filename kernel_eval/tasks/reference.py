@@ -403,13 +403,13 @@ class Reference:
         of_operators: float | None = None,
         alike: bool = False,
         phase: int = 1,
-        through_one: bool = False,
+        formulas: bool = False,
     ) -> list[torch.Tensor] | None:
         """The outputs in float64; None if the model cannot run in float64, or gives others than `like` in form.
 
         `roundings`: how many times half a rounding the inputs are off. `of_operators`: how many times what operators
         compute is, where the task has nothing in float64; once if the inputs are. `alike`: equal numbers stay equal.
-        `phase`: each is off otherwise. `through_one`: as in `RoundedOperators`. Raises `OutOfMemory`.
+        `phase`: each is off otherwise. `formulas`: as in `RoundedOperators`. Raises `OutOfMemory`.
         """
         try:
             self.effects(model)  # of the model as it is
@@ -422,7 +422,7 @@ class Reference:
                 if roundings:
                     copied = nudged(inputs, roundings, exact, alike=alike, phase=phase)
             doubles = any(tensor.dtype is torch.float64 for tensor in [*tensors_of(inputs), *like])
-            rounded = RoundedOperators(alike=alike, phase=phase, times=times, through_one=through_one)
+            rounded = RoundedOperators(alike=alike, phase=phase, times=times, formulas=formulas)
             with WideOperators(), rounded if times and not doubles else contextlib.nullcontext():
                 outputs = self.outputs(precise, copied)
             return outputs if [output.shape for output in outputs] == [output.shape for output in like] else None

@@ -15,10 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from weir.kernel_eval.tasks.watches.pointwise import THROUGH_ONE
+from weir.kernel_eval.tasks.watches.variances import VARIANCES, in_one_pass
 
 _PRIME = 1_048_573  # so many moves of different values
 _FEW = 16  # elements that show that a tensor is no mask
 _OF_ONE = 2.0  # times a quarter to a half of the step beside one
+_OF_SQUARES = 4.0  # times a quarter to a half of a rounding: each of the two that are subtracted is off by one
 _GOLDEN = 0.6180339887498949  # its multiples are spread evenly between whole numbers
 # Operators whose results are rounded; others move values, choose among them, or give a few of them.
 _ROUND = frozenset(
@@ -114,18 +116,18 @@ class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     What float32 holds exactly (sums of small whole numbers, say) is not moved, so that equalities of such numbers stay.
     `alike`: equal results stay equal, those of other operators too (`a * r > a * r.clamp(max=1.2)`). `times`: by how
-    many times as much they are off: a sum of many is further off than by one rounding of its own. `through_one`: those
-    of `THROUGH_ONE` are off by a rounding of one.
+    many times as much they are off: a sum of many is further off than by one rounding of its own. `formulas`: those
+    of `THROUGH_ONE` are off by a rounding of one, and variances by a rounding of the mean square (`variances.py`).
     """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # else the first operator imports torch._dynamo, which takes seconds
 
-    def __init__(self, *, alike: bool = False, phase: int = 1, times: float = 1.0, through_one: bool = False) -> None:
+    def __init__(self, *, alike: bool = False, phase: int = 1, times: float = 1.0, formulas: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._alike = alike
-        self._through_one = through_one
+        self._formulas = formulas
         self._times = times
         self._phase = phase
         self._num_rounded = 0
@@ -136,15 +138,22 @@ class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run an operator, and move what it computed."""
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__.removesuffix("_")
+        if self._formulas and name in VARIANCES and args[0].dtype is torch.float64:
+            result = in_one_pass(name, args, kwargs or {}, result, self._off)
         if name in _ROUND or name in THROUGH_ONE:
             first = result[0] if isinstance(result, tuple) else result
             if isinstance(first, torch.Tensor) and first.dtype is torch.float64:
                 self._num_rounded += not self._alike
                 self._round(first)
-                if self._through_one and name in THROUGH_ONE:
+                if self._formulas and name in THROUGH_ONE:
                     moves = _moves(first, self._phase + self._num_rounded, alike=True)
                     first.add_(moves, alpha=_OF_ONE * torch.finfo(torch.float32).eps)
         return result
+
+    def _off(self, squares: torch.Tensor) -> torch.Tensor:
+        """By how much variances are off that are made of mean squares."""
+        moves = _moves(squares, self._phase + self._num_rounded, self._alike)
+        return moves.mul_(_OF_SQUARES * torch.finfo(torch.float32).eps).mul_(squares)
 
     def _round(self, values: torch.Tensor) -> None:
         """Move values in place, otherwise for each operator."""

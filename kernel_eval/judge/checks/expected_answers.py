@@ -107,7 +107,7 @@ def _beyond_own_errors(
     With it the errors that excuse them, in the form of `known`; that itself where none do.
 
     `known`: by one rounding of the inputs. Where an answer is not far beyond, more are looked at, of which any may
-    happen to change an element by little; of a tangent or a softplus, those that formulas make which pass through one.
+    happen to change an element by little; of a tangent, a softplus or a variance, those that other formulas make.
     """
 
     def beyond(known: list[tuple[torch.Tensor, torch.Tensor]], times: float) -> Difference | None:
@@ -117,8 +117,8 @@ def _beyond_own_errors(
     found = beyond(known, 1.0)
     look = functools.partial(_own_errors, reference, model, inputs, expected)
     further = [functools.partial(look, _PHASES)] if found is not None and beyond(known, _NOT_FAR) is None else []
-    if found is not None and reference.watched(model).passes_through_one:
-        further.append(functools.partial(look, _PHASES[:_FEW_PHASES], through_one=True))
+    if found is not None and reference.watched(model).has_formulas:
+        further.append(functools.partial(look, _PHASES[:_FEW_PHASES], formulas=True))
     for errors in further:
         more = errors()
         if more is not None and beyond(more, 1.0) is None:
@@ -239,12 +239,12 @@ def _own_errors(
     expected: Expected,
     phases: Sequence[int] = _PHASES[:1],
     *,
-    through_one: bool = False,
+    formulas: bool = False,
 ) -> list[tuple[torch.Tensor, torch.Tensor]] | None:
     """For each output its value in float64, and how far off the reference's own is, by a rounding of the inputs too.
 
-    `phases`: of the roundings that are tried, of which any may happen to change an element by little. `through_one`: as
-    in `RoundedOperators`. None if the model cannot run in float64.
+    `phases`: of the roundings that are tried, of which any may happen to change an element by little. `formulas`: as in
+    `RoundedOperators`. None if the model cannot run in float64.
     """
     known: list[tuple[torch.Tensor, torch.Tensor]] = []
     for at, part in _pieces(reference, model, inputs, expected):
@@ -262,7 +262,7 @@ def _own_errors(
             own[at] = _distance(two, one)
         look = functools.partial(reference.expected_float64, model, part, rounded, roundings=1.0)
         for phase in phases:
-            near = look(phase=phase, through_one=through_one) or precise
+            near = look(phase=phase, formulas=formulas) or precise
             for (exact, own), one in zip(known, near, strict=True):
                 own[at] = torch.maximum(own[at], _distance(one, exact[at]))
     return known

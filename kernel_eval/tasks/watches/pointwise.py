@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from weir.kernel_eval.tasks.watches.ties import OF_ANY
+from weir.kernel_eval.tasks.watches.variances import VARIANCES
 
 _MOST = 1e5  # of the numbers that are noted, since kernels may have bounds of their own beyond
 # work value by value, or make constants, though torch does not tag them so
@@ -91,7 +92,7 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.num_gates = 0  # sigmoids and tangents: of some steps of a recurrence, if they are many
         self.asks_one = False  # an operator compares or bounds one number, asks for any, or hands one to Python
         self.turns = False  # an operator chooses, compares, bounds or ends somewhere, so that some values differ
-        self.passes_through_one = False  # a formula of an operator may, so that small results are off
+        self.has_formulas = False  # of an operator, by which some results are off: through one, or of a variance
         self.pairs_rows = False  # an operator gives a value for each pair of rows
         self.added: set[float] = set()  # small numbers that are added, the least, or compared
         self.adds_to_weights = False  # some of them to what is made of parameters alone
@@ -141,7 +142,7 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.asks_one |= name in _ASK if first else name in _EXISTENCE and any(map(_is_one, made))
         self.num_gates += _GATES.get(name, 0)
         self.turns |= name in _ASK or name in _TURN
-        self.passes_through_one |= name.removesuffix("_") in THROUGH_ONE
+        self.has_formulas |= name.removesuffix("_") in THROUGH_ONE or name in VARIANCES
         self.pairs_rows |= any(map(_is_of_pairs, made))
         self.is_quotient |= name in _QUOTIENTS
         divides = (name in _DIVIDE and second) or (name in _NORMALIZE and any(map(_is_one, made)))
