@@ -33,7 +33,8 @@ class Found(NamedTuple):
     of equal values · lone_nans: it takes the other value where one is NaN · weights: parameters of which inputs get
     rows, where products are hidden · specials: draws of special values that it names, such as NaN · added: small
     numbers that it adds, or takes as the least · orders: it asks which of two tensors is larger · ordered: integers, by
-    number, of which it asks which is larger.
+    number, of which it asks which is larger · counted: masks, by number, of which it makes a number that it keeps from
+    being zero.
     """
 
     scales: tuple[float, ...] = ()
@@ -60,6 +61,7 @@ class Found(NamedTuple):
     specials: tuple[Draw, ...] = ()
     orders: bool = False
     ordered: tuple[tuple[int, int], ...] = ()
+    counted: frozenset[int] = frozenset()
 
 
 _SCALES = (1e5, 1e7, 1e9, 1e12, 1e18)
@@ -116,6 +118,7 @@ def find(
         hides_products=watched.product_size > answered,
         orders=watched.compares_tensors,
         ordered=tuple(sorted(use.ordered)),
+        counted=frozenset(use.counted),
     )
 
 

@@ -56,10 +56,18 @@ def of_own(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]
 
 
 def _of_whole_masks(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
-    """Masks that hide or show all of a call, and labels that leave all of it out."""
+    """Masks that hide or show all of a call, and labels that leave all of it out.
+
+    Where a task keeps what it counts of a mask from being zero, places are hidden that its own draws always show, too.
+    """
+    counted = {at for number, (at, _) in enumerate(integers_of(inputs, found.integers)) if number in found.counted}
     for at, seen in masks_among(inputs, found.integers):
         change = functools.partial(of_one_value, seen=seen, largest=drawn is Draw.SHOWN)
-        yield [Step((drawn.value, at), changing(at, change), sensitive=True)]
+        known = [("", change)]
+        if at in counted and seen is not None and drawn is Draw.HIDDEN:
+            free = seen._replace(fixed=torch.zeros_like(seen.fixed))
+            known.insert(0, (" counted", functools.partial(of_one_value, seen=free, largest=False)))
+        yield [Step((drawn.value + name, at), changing(at, change), sensitive=True) for name, change in known]
     for at, seen in integers_of(inputs, found.integers) if drawn is Draw.HIDDEN else ():
         for label in left_out_labels(seen, found.asked):
             change = functools.partial(of_one_label, label=label)

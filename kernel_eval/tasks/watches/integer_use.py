@@ -54,10 +54,12 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.bounds: dict[int, set[int]] = {}  # the numbers beside those that an order asks for, by integer
         self.limits: dict[int, set[int]] = {}  # those beside the ends that they are clamped to
         self.ordered: set[tuple[int, int]] = set()  # pairs of which it asks which is larger, the lower number first
+        self.counted: set[int] = set()  # masks of which it makes a number that it keeps from being zero
         self._among_positions: set[int] = set()
         self._numbers: set[int] = set()
         self._seen: set[int] = set()
         self._integers = WeakTensorKeyDictionary()  # tensors made of them alone, and which
+        self._of_masks = WeakTensorKeyDictionary()  # tensors made of booleans alone, and which
         self._given = WeakTensorKeyDictionary()  # tensors made of any input
         numbers = itertools.count()
         for value in tree_leaves(inputs):
@@ -65,6 +67,8 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._given[value] = True
                 if not (value.is_floating_point() or value.is_complex()):
                     self._integers[value] = frozenset({next(numbers)})
+                    if value.dtype is torch.bool:
+                        self._of_masks[value] = self._integers[value]
 
     def compared(self, outputs: list[torch.Tensor]) -> frozenset[int]:
         """The integers that have no place beyond their own range, after the call whose `outputs` these are."""
@@ -83,6 +87,7 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.only_computes &= name in _VALUES
         result = func(*args, **(kwargs or {}))
         made = [value for value in tree_leaves(result) if isinstance(value, torch.Tensor)]
+        self._follow_masks(name, args, given, made)
         held = _NONE.union(*map(self._held_by, given))
         if held:
             self._seen |= held
@@ -115,6 +120,17 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in made:
             if moves or _is_integral(tensor):
                 self._integers[tensor] = self._held_by(tensor) | held
+
+    def _follow_masks(
+        self, name: str, args: tuple[Any, ...], given: list[torch.Tensor], made: list[torch.Tensor]
+    ) -> None:
+        if not given or not all(value in self._of_masks for value in given):
+            return
+        masks = _NONE.union(*(self._of_masks[value] for value in given))
+        if name in _BOUNDS and any(type(limit) in (int, float) and limit >= 1 for limit in args[1:2]):
+            self.counted |= masks
+        for tensor in made:
+            self._of_masks[tensor] = masks
 
     def _compare(self, name: str, held: frozenset[int], other: Any) -> None:
         if isinstance(other, torch.Tensor) and other.numel() > 1:

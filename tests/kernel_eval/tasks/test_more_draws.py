@@ -83,7 +83,7 @@ def test_all_labels_are_left_out_in_one_call_if_the_task_has_an_answer_to_that(g
 
 
 def test_what_a_mask_shows_in_each_draw_of_the_task_stays() -> None:
-    reference = reference_of(MEAN, "torch.arange(32) < torch.randint(1, 33, (16, 1))")
+    reference = reference_of("(x * m).sum() / (m.sum() + 1)", "torch.arange(32) < torch.randint(1, 33, (16, 1))")
     (_, m), _, _ = reference.question(reference.build([], 1), 1, Variant(Draw.HIDDEN))
     assert bool(m[:, 0].all())
     assert not bool(m[:, 16:].any())
@@ -291,3 +291,14 @@ def test_a_loop_over_steps_has_rows_in_order() -> None:
     (x, m), _, _ = reference.question(model, 1, Variant(Draw.PLACED))
     assert Draw.PLACED in reference.more_draws(model)
     assert bool((x.diff() <= 0).all(1).any()) and bool((m.diff() <= 0).all(1).any())
+
+
+@pytest.mark.parametrize(("least", "is_hidden"), [(".clamp(min=1)", True), (" + 1", False)])
+def test_places_that_own_draws_always_show_are_hidden_where_a_count_is_kept_from_zero(
+    least: str, is_hidden: bool
+) -> None:
+    mean = f"(x * m.float()).sum(1) / (m.float().sum(1){least})"
+    reference = reference_of(mean, "torch.arange(32) < torch.randint(1, 33, (16, 1))")
+    for seed in range(4):
+        (_, m), _, _ = reference.question(reference.build([], 1), seed, Variant(Draw.HIDDEN))
+        assert bool(m.any()) is not is_hidden
