@@ -20,6 +20,7 @@ from weir.kernel_eval.tasks.watches.variances import VARIANCES, in_one_pass
 _PRIME = 1_048_573  # so many moves of different values
 _FEW = 16  # elements that show that a tensor is no mask
 _OF_ONE = 2.0  # times a quarter to a half of the step beside one
+_ENDS_AT_ONE = frozenset({"tanh", "elu", "expm1"})
 _OF_SQUARES = 4.0  # times a quarter to a half of a rounding: each of the two that are subtracted is off by one
 _GOLDEN = 0.6180339887498949  # its multiples are spread evenly between whole numbers
 # Operators whose results are rounded; others move values, choose among them, or give a few of them.
@@ -147,6 +148,8 @@ class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._round(first)
                 if self._formulas and name in THROUGH_ONE:
                     moves = _moves(first, self._phase + self._num_rounded, alike=True)
+                    if name in _ENDS_AT_ONE:  # where nothing is lost that float32 would hold
+                        moves.mul_((1 - first.abs()).clamp_min_(0))
                     first.add_(moves, alpha=_OF_ONE * torch.finfo(torch.float32).eps)
         return result
 
