@@ -115,3 +115,15 @@ def test_what_is_drawn_at_random_is_what_float32_has() -> None:
     with WideOperators():
         got = torch.rand(8), torch.randn(4, 4)
     assert all(map(torch.equal, got, expected))
+
+
+@pytest.mark.parametrize("function", [torch.nn.functional.elu, torch.tanh, torch.expm1])
+def test_what_a_formula_through_one_loses_vanishes_at_the_one_where_it_ends(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    x = torch.tensor([1e-6, -1e-6, -40.0], dtype=torch.float64)
+    with torch.no_grad(), RoundedOperators(formulas=True):
+        found = function(x)
+    off = (found - function(x)).abs()
+    assert bool((off[:2] > 1e-8).all())
+    assert float(off[2]) == 0

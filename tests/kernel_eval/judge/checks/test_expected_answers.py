@@ -181,6 +181,8 @@ def test_a_tangent_and_a_softplus_may_be_made_of_numbers_near_one() -> None:
         got = 15 * (2 * torch.sigmoid(2 * inputs[0] / 15) - 1) if is_told else torch.zeros_like(inputs[0])
         assert difference(reference, model, inputs, expected, [got], told) is None
         assert (told == {0}) == is_told
+    elu = SMALL.replace("FUNCTION", "torch.nn.functional.elu(x)")
+    assert verdicts(elu, lambda x: torch.where(x > 0, x, torch.exp(x) - 1)) == {False}
     straight = SMALL.replace("FUNCTION", "torch.sin(x)")
     assert verdicts(straight, lambda x: (x + 1) - 1) == {True}
 
