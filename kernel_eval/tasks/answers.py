@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -37,8 +39,18 @@ def is_finite(outputs: list[torch.Tensor]) -> bool:
 
 def largest(outputs: list[torch.Tensor]) -> float:
     """The largest magnitude among floats, but for NaN and infinities; 0 if there is none."""
-    floats = [output.nan_to_num(0.0, 0.0, 0.0) for output in outputs if output.is_floating_point() and output.numel()]
-    return max((float(output.abs().max()) for output in floats), default=0.0)
+    floats = (output.reshape(-1) for output in outputs if output.is_floating_point() and output.numel())
+    pieces = (piece.nan_to_num(0.0, 0.0, 0.0) for output in floats for piece in torch.split(output, _PIECE))
+    return max((float(piece.abs_().max()) for piece in pieces), default=0.0)
+
+
+def by_pieces(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
+    """What a function that works value by value makes of tensors of one shape: of few elements at a time."""
+    first = tensors[0]
+    if first.numel() <= _PIECE:
+        return function(*tensors)
+    pieces = zip(*(torch.split(tensor.reshape(-1), _PIECE) for tensor in tensors), strict=True)
+    return torch.cat([function(*parts) for parts in pieces]).view(first.shape)
 
 
 def part_of(value: Any, shape: torch.Size, at: Any) -> Any:
@@ -57,7 +69,11 @@ def replaced(value: Any, by: Any, where: torch.Tensor) -> Any:
 def specials(output: torch.Tensor) -> torch.Tensor:
     """Its NaN and infinities; numbers are zeros. A NaN is a 2."""
     parts = torch.view_as_real(output) if output.is_complex() else output
-    return torch.where(parts.isnan(), 2, torch.where(parts.isinf(), parts.sign(), 0)).to(torch.int8)
+    return by_pieces(_specials, parts)
+
+
+def _specials(values: torch.Tensor) -> torch.Tensor:
+    return torch.where(values.isnan(), 2, torch.where(values.isinf(), values.sign(), 0)).to(torch.int8)
 
 
 def integers_among(value: Any) -> list[torch.Tensor]:
@@ -77,7 +93,17 @@ def num_floating(value: Any) -> int:
 def far_apart(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
     """Where two answers differ by a hundredth of what is usual in the first, or more; NaN and infinities are zeros."""
     if not one.is_floating_point():
-        return one != two.to(one.dtype)
-    one, two = one.double().nan_to_num(0.0, 0.0, 0.0), two.double().nan_to_num(0.0, 0.0, 0.0)
-    usual = one.square().mean().sqrt() if one.numel() else 0.0
-    return (one - two).abs() > (one.abs() + usual) / 100
+        return by_pieces(lambda first, second: first != second.to(first.dtype), one, two)
+    squares = sum(float(_finite(piece).square_().sum()) for piece in torch.split(one.reshape(-1), _PIECE))
+    usual = math.sqrt(squares / max(1, one.numel()))
+
+    def are_far(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        first, second = _finite(first), _finite(second)
+        return second.sub_(first).abs_() > first.abs_().add_(usual).div_(100)
+
+    return by_pieces(are_far, one, two)
+
+
+def _finite(values: torch.Tensor) -> torch.Tensor:
+    """A copy in float64, with zeros for NaN and infinities."""
+    return values.to(torch.float64, copy=True).nan_to_num_(0.0, 0.0, 0.0)

@@ -418,9 +418,7 @@ class Reference:
                 times = of_operators if of_operators is not None else float(roundings > 0)
                 alike = alike or (times > 0 and self._hardener.matches(model))
                 exact = self._hardener.exact(model) if roundings else ()
-                copied = in_float64(inputs)
-                if roundings:
-                    copied = nudged(inputs, roundings, exact, alike=alike, phase=phase)
+                copied = nudged(inputs, roundings, exact, alike=alike, phase=phase) if roundings else in_float64(inputs)
             doubles = any(tensor.dtype is torch.float64 for tensor in [*tensors_of(inputs), *like])
             rounded = RoundedOperators(alike=alike, phase=phase, times=times, formulas=formulas)
             with WideOperators(), rounded if times and not doubles else contextlib.nullcontext():

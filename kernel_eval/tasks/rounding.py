@@ -6,8 +6,7 @@ Arguments are moved by at most half a rounding, and so are the results of the op
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import torch
@@ -18,6 +17,7 @@ from weir.kernel_eval.tasks.watches.pointwise import THROUGH_ONE
 from weir.kernel_eval.tasks.watches.variances import VARIANCES, in_one_pass
 
 _PRIME = 1_048_573  # so many moves of different values
+_PIECE = 1 << 20  # elements that are moved together
 _FEW = 16  # elements that show that a tensor is no mask
 _OF_ONE = 2.0  # times a quarter to a half of the step beside one
 _ENDS_AT_ONE = frozenset({"tanh", "elu", "expm1"})
@@ -57,10 +57,15 @@ def nudged(value: Any, times: float = 1.0, exact: Sequence[float] = (), *, alike
         return torch.complex(*(nudged(part, times, exact, alike=alike, phase=phase) for part in parts))
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or _is_mask(value):
         return in_float64(value)
-    own = torch.float64 if value.dtype is torch.float64 else torch.float32
-    made = _moves(value, phase, alike).mul_(times * torch.finfo(own).eps).add_(1).mul_(value)
-    kept = (value == number for number in exact)
-    return functools.reduce(lambda changed, stays: torch.where(stays, value.double(), changed), kept, made)
+    by = times * torch.finfo(torch.float64 if value.dtype is torch.float64 else torch.float32).eps
+    kept = [float(torch.tensor(number, dtype=value.dtype)) for number in exact]
+    made = value.to(torch.float64, copy=True)
+    for start, piece in _pieces(made):
+        moves = _moves(piece, phase, alike, start).mul_(by)
+        for number in kept:
+            moves.masked_fill_(piece == number, 0.0)
+        piece.mul_(moves.add_(1))
+    return made
 
 
 def _is_mask(value: torch.Tensor) -> bool:
@@ -145,12 +150,10 @@ class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             first = result[0] if isinstance(result, tuple) else result
             if isinstance(first, torch.Tensor) and first.dtype is torch.float64:
                 self._num_rounded += not self._alike
-                self._round(first)
-                if self._formulas and name in THROUGH_ONE:
-                    moves = _moves(first, self._phase + self._num_rounded, alike=True)
-                    if name in _ENDS_AT_ONE:  # where nothing is lost that float32 would hold
-                        moves.mul_((1 - first.abs()).clamp_min_(0))
-                    first.add_(moves, alpha=_OF_ONE * torch.finfo(torch.float32).eps)
+                for start, piece in _pieces(first):
+                    self._round(piece, start)
+                    if self._formulas and name in THROUGH_ONE:
+                        self._move_by_one(name, piece, start)
         return result
 
     def _off(self, squares: torch.Tensor) -> torch.Tensor:
@@ -158,22 +161,39 @@ class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         moves = _moves(squares, self._phase + self._num_rounded, self._alike)
         return moves.mul_(_OF_SQUARES * torch.finfo(torch.float32).eps).mul_(squares)
 
-    def _round(self, values: torch.Tensor) -> None:
-        """Move values in place, otherwise for each operator."""
-        moves = _moves(values, self._phase + self._num_rounded, self._alike)
+    def _round(self, values: torch.Tensor, start: int) -> None:
+        """Move values in place, otherwise for each operator. `start`: as in `_moves`."""
+        moves = _moves(values, self._phase + self._num_rounded, self._alike, start)
         moves.mul_(self._times * torch.finfo(torch.float32).eps)
         values.mul_(moves.masked_fill_(values.float() == values, 0.0).add_(1))
 
+    def _move_by_one(self, name: str, values: torch.Tensor, start: int) -> None:
+        """Move what a formula through one gives, in place."""
+        moves = _moves(values, self._phase + self._num_rounded, True, start)
+        if name in _ENDS_AT_ONE:  # where nothing is lost that float32 would hold
+            moves.mul_((1 - values.abs()).clamp_min_(0))
+        values.add_(moves, alpha=_OF_ONE * torch.finfo(torch.float32).eps)
 
-def _moves(like: torch.Tensor, phase: int, alike: bool) -> torch.Tensor:
+
+def _pieces(values: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
+    """Views of few elements each, and how many are before them; of what is not contiguous, all of it."""
+    if values.numel() <= _PIECE or not values.is_contiguous():
+        yield 0, values
+        return
+    for number, piece in enumerate(torch.split(values.view(-1), _PIECE)):
+        yield number * _PIECE, piece
+
+
+def _moves(like: torch.Tensor, phase: int, alike: bool, start: int = 0) -> torch.Tensor:
     """For each element a quarter to a half, up or down: none is so small that it would show nothing.
 
-    `alike`: the same for equal elements, of whatever operator.
+    `alike`: the same for equal elements, of whatever operator. `start`: how many elements are before these.
     """
     if alike:
         bits = like.double().contiguous().view(torch.int64)
         moves = (bits ^ (bits >> 32)).remainder_(_PRIME).double()
     else:
-        moves = torch.arange(1, like.numel() + 1, dtype=torch.float64, device=like.device).view(like.shape)
+        first, last = start + 1, start + like.numel() + 1
+        moves = torch.arange(first, last, dtype=torch.float64, device=like.device).view(like.shape)
     moves.mul_(_GOLDEN * phase).remainder_(1).sub_(0.5)
     return moves.div_(2).add_(moves.sign(), alpha=0.25)

@@ -24,6 +24,7 @@ _REPLACED_SHARE = 16  # one of so many rows is replaced
 _USUAL = 1e3  # a row so many times smaller than others is there because it is small
 _TINY_DIGITS = 3.0, 14.0  # after the point, before the first that is none: of the scale of tiny rows
 _ANY_SHARE = 4  # one of so many tiny rows is of any such scale, where it is known what counts
+_PIECE = 1 << 20  # elements that are looked at together
 _PIECES, _LEAST_PIECE = 4, 8  # of one dimension, and elements of one that is replaced
 _LEAST_ROWS = 4  # of a tensor whose rows are replaced
 _FLAT_BLOCK = 256  # elements; blocks that are smaller have a mask
@@ -150,7 +151,8 @@ def with_one_sign(value: torch.Tensor, dimension: int) -> torch.Tensor:
         return value
     changed = value.movedim(dimension, -1).clone(memory_format=torch.contiguous_format)
     fibres = changed.view(-1, size)
-    sizes = fibres.double().square().mean(-1).sqrt()
+    pieces = torch.split(fibres, max(1, _PIECE // size))
+    sizes = torch.cat([piece.double().square_().mean(-1) for piece in pieces]).sqrt()
     is_usual = ((sizes > sizes.median() / _USUAL) & (sizes < sizes.median() * _LEAST_ROWS)).cpu()
     most_zeros = size // _LEAST_ROWS if dimension == -1 else 0  # columns of zeros stay
     may_change = is_usual & ((fibres == 0).sum(-1).cpu() <= most_zeros)

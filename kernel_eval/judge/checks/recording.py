@@ -24,12 +24,13 @@ from weir.kernel_eval.ipc.messages import (
     KernelIr,
     Load,
     NamedPlace,
+    Output,
     Record,
     Recorded,
     SendState,
 )
 from weir.kernel_eval.ipc.tensor_arena import Arena, tensors_among
-from weir.kernel_eval.ipc.trace import MOST_WAYS, Argument, Operator, Trace, places
+from weir.kernel_eval.ipc.trace import MOST_WAYS, Argument, Opaque, Operator, Place, Trace, places
 from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
@@ -93,7 +94,7 @@ class Recording:
             meanwhile()
             recorded = self._recorder.receive(Recorded, "call", self._call_timeout_s, MAX_RECORD_BYTES)
         _check_length(recorded.trace)
-        check_dtypes(recorded.trace)
+        check_tensors(recorded.trace, recorded.outputs)
         _check_launches(recorded)
         return recorded
 
@@ -208,15 +209,27 @@ def form_of(inputs: Any) -> Any:
     return type(inputs).__name__, repr(inputs)
 
 
-def check_dtypes(trace: Trace) -> None:
-    """Check that tensors of a record have dtypes of torch, which are few and read as names. Raises `FaultDetected`."""
+def check_tensors(trace: Trace, outputs: Sequence[Output]) -> None:
+    """Check that the tensors of a record can be tensors, and that its outputs are those returned.
+
+    Dtypes are torch's, which are few and read as names. Raises `FaultDetected`.
+    """
+    num_storages = len(trace.storages)
     for step in trace.steps:
         if isinstance(step, Operator):
-            _check_places([*step.arguments, *step.keywords.values(), *step.results])
+            _check_places([*step.arguments, *step.keywords.values(), *step.results], num_storages)
     for launch in trace.launches:
         for way in (launch, *launch.alternatives):
-            _check_places(way.given)
-    _check_places(trace.outputs)
+            _check_places(way.given, num_storages)
+    _check_places(trace.outputs, num_storages)
+    if len(trace.outputs) != len(outputs) or not all(map(_is_of, trace.outputs, outputs)):
+        raise rule_broken("replay_differs", "the outputs of the record are not those that the call returned")
+
+
+def _is_of(recorded: Place | Opaque, output: Output) -> bool:
+    """Whether an output of a record may be one that was returned."""
+    form = (recorded.dtype, recorded.shape) if isinstance(recorded, Place) else None
+    return form == (output.dtype, output.shape) if output.kind == "Tensor" else form is None
 
 
 def stand_ins(inputs: list[Any], reference: Reference, seed: int) -> list[Any]:
@@ -246,10 +259,14 @@ def _stood_in(value: Any, others: Any) -> Any:
     return value
 
 
-def _check_places(arguments: Sequence[Argument]) -> None:
+def _check_places(arguments: Sequence[Argument], num_storages: int) -> None:
     for place in places(list(arguments)):
         if place.dtype not in _DTYPES:
             raise rule_broken("replay_differs", f"the record has a tensor of dtype {place.dtype}, which torch lacks")
+        if len(place.shape) != len(place.stride):
+            raise rule_broken("replay_differs", "the record has a tensor whose strides are not those of its shape")
+        if place.storage >= num_storages:
+            raise rule_broken("replay_differs", "the record has a tensor in memory that it does not name")
 
 
 def _check_length(trace: Trace) -> None:

@@ -21,7 +21,7 @@ from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import RequestHandler, WorkerChannel
 from weir.kernel_eval.judge.checks.answer_spread import check_told
 from weir.kernel_eval.judge.checks.expected_answers import check_form, difference, dtypes_of, raw
-from weir.kernel_eval.judge.checks.recording import check_dtypes
+from weir.kernel_eval.judge.checks.recording import check_tensors
 from weir.kernel_eval.judge.source import provenance
 from weir.kernel_eval.judge.state.questions import variants_of
 from weir.kernel_eval.protocol import Fault
@@ -158,7 +158,7 @@ class Trials:
 
     def _check_conduct(self, answer: Answered, arena: Arena, expected: Expected, given: list[str]) -> None:
         """Check the side effects of a call: its operators, memory outside of tensors, changed inputs."""
-        check_dtypes(answer.trace)
+        check_tensors(answer.trace, answer.outputs)
         violation = provenance.broken_by(answer.trace, self._relaxed, permitted=self._job.permitted, given=given)
         if violation is not None:
             raise rule_broken(*violation)

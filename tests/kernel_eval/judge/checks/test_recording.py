@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from weir.kernel_eval.ipc.messages import KernelIr, Recorded
-from weir.kernel_eval.ipc.trace import MOST_WAYS, Launch, Operator, Place, Step, Trace
+from weir.kernel_eval.ipc.messages import KernelIr, Output, Recorded
+from weir.kernel_eval.ipc.trace import MOST_WAYS, Launch, Opaque, Operator, Place, Step, Storage, Trace
 from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.checks import recording
 from weir.kernel_eval.judge.checks.recording import MAX_STEPS, digest, form_of, stand_ins
@@ -47,27 +47,66 @@ def test_options_of_a_launch_are_known_ones_in_their_ranges(options: dict[str, A
     assert caught.value.fault is Fault.LAUNCH_FAILURE
 
 
+_MEMORY = (Storage("fresh", 0, 24),)
+
+
 def _of_dtype(dtype: str) -> Place:
     return Place(0, dtype, (1,), (1,), 0)
 
 
+def _outputs(trace: Trace) -> list[Output]:
+    """What the worker says of outputs that are those of the record."""
+    return [Output("Tensor", one.dtype, one.shape) for one in trace.outputs if isinstance(one, Place)]
+
+
+_HOLDERS = [
+    lambda place: Trace(_MEMORY, (Operator("aten.clone.default", (place,), {}, ()),), ()),
+    lambda place: Trace(_MEMORY, (Operator("aten.clone.default", (), {"other": place}, ()),), ()),
+    lambda place: Trace(_MEMORY, (Operator("aten.clone.default", (), {}, (place,)),), ()),
+    lambda place: Trace(_MEMORY, (Launch("k", 1, (1,), {}, ir_arguments=(place,)),), ()),
+    lambda place: Trace(_MEMORY, (), (place,)),
+]
+
+
 @pytest.mark.parametrize("dtype", ["float" + "1" * 5000, "float\u00b2", "abcd32", "torch.float32", ""])
-@pytest.mark.parametrize(
-    "trace",
-    [
-        lambda place: Trace((), (Operator("aten.clone.default", (place,), {}, ()),), ()),
-        lambda place: Trace((), (Operator("aten.clone.default", (), {"other": place}, ()),), ()),
-        lambda place: Trace((), (Operator("aten.clone.default", (), {}, (place,)),), ()),
-        lambda place: Trace((), (Launch("k", 1, (1,), {}, ir_arguments=(place,)),), ()),
-        lambda place: Trace((), (), (place,)),
-    ],
-)
+@pytest.mark.parametrize("trace", _HOLDERS)
 def test_a_record_has_no_dtypes_but_those_of_torch(dtype: str, trace: Any) -> None:
     for known in ("float32", "bfloat16", "float8_e4m3fn", "complex64", "quint8"):
-        recording.check_dtypes(trace(_of_dtype(known)))
+        recording.check_tensors(made := trace(_of_dtype(known)), _outputs(made))
     with pytest.raises(FaultDetected, match="which torch lacks") as caught:
-        recording.check_dtypes(trace(_of_dtype(dtype)))
+        recording.check_tensors(made := trace(_of_dtype(dtype)), _outputs(made))
     assert caught.value.details["rule"] == "replay_differs"
+
+
+@pytest.mark.parametrize("trace", _HOLDERS)
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        (Place(0, "float32", (2, 3), (3,), 0), "whose strides are not those of its shape"),
+        (Place(0, "float32", (), (1,), 0), "whose strides are not those of its shape"),
+        (Place(1, "float32", (0,), (1,), 0), "in memory that it does not name"),
+    ],
+)
+def test_tensors_of_a_record_are_such_as_torch_has(place: Place, says: str, trace: Any) -> None:
+    with pytest.raises(FaultDetected, match=says) as caught:
+        recording.check_tensors(made := trace(place), _outputs(made))
+    assert caught.value.details["rule"] == "replay_differs"
+
+
+def test_the_outputs_of_a_record_are_those_returned() -> None:
+    place, returned = Place(0, "float32", (2,), (1,), 0), Output("Tensor", "float32", (2,))
+    recording.check_tensors(Trace(_MEMORY, (), (place, Opaque("int"))), [returned, Output("int")])
+    for recorded, said in [
+        ((), [returned]),
+        ((place, place), [returned]),
+        ((Opaque("int"),), [returned]),
+        ((place,), [Output("int")]),
+        ((Place(0, "float32", (2, 1), (1, 1), 0),), [returned]),
+        ((Place(0, "float64", (2,), (1,), 0),), [returned]),
+    ]:
+        with pytest.raises(FaultDetected, match="are not those that the call returned") as caught:
+            recording.check_tensors(Trace(_MEMORY, (), recorded), said)
+        assert caught.value.details["rule"] == "replay_differs"
 
 
 def test_a_launch_has_no_more_ways_than_a_recorder_tries() -> None:
