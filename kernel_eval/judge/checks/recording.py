@@ -30,7 +30,7 @@ from weir.kernel_eval.ipc.messages import (
     SendState,
 )
 from weir.kernel_eval.ipc.tensor_arena import Arena, tensors_among
-from weir.kernel_eval.ipc.trace import MOST_WAYS, Argument, Opaque, Operator, Place, Trace, places
+from weir.kernel_eval.ipc.trace import MOST_WAYS, Argument, Launch, Opaque, Operator, Place, Trace, places
 from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
@@ -218,9 +218,11 @@ def check_tensors(trace: Trace, outputs: Sequence[Output]) -> None:
     for step in trace.steps:
         if isinstance(step, Operator):
             _check_places([*step.arguments, *step.keywords.values(), *step.results], num_storages)
-    for launch in trace.launches:
-        for way in (launch, *launch.alternatives):
-            _check_places(way.given, num_storages)
+        elif isinstance(step, Launch):
+            for way in (step, *step.alternatives):
+                _check_places(way.given, num_storages)
+        elif max(step.storages, default=-1) >= num_storages:
+            raise _unnamed_memory()
     _check_places(trace.outputs, num_storages)
     if len(trace.outputs) != len(outputs) or not all(map(_is_of, trace.outputs, outputs)):
         raise rule_broken("replay_differs", "the outputs of the record are not those that the call returned")
@@ -266,7 +268,11 @@ def _check_places(arguments: Sequence[Argument], num_storages: int) -> None:
         if len(place.shape) != len(place.stride):
             raise rule_broken("replay_differs", "the record has a tensor whose strides are not those of its shape")
         if place.storage >= num_storages:
-            raise rule_broken("replay_differs", "the record has a tensor in memory that it does not name")
+            raise _unnamed_memory()
+
+
+def _unnamed_memory() -> FaultDetected:
+    return rule_broken("replay_differs", "the record has a tensor in memory that it does not name")
 
 
 def _check_length(trace: Trace) -> None:

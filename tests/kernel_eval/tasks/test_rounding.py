@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from weir.kernel_eval.tasks import rounding
 from weir.kernel_eval.tasks.rounding import RoundedOperators, WideOperators, nudged
 
 HALF = torch.finfo(torch.float32).eps / 2
@@ -79,6 +80,26 @@ def test_equal_results_of_two_operators_stay_equal_there() -> None:
         with RoundedOperators(alike=alike):
             loss, clipped = a * ratio, a * ratio.clamp(max=1.2)
         assert torch.equal(loss[ratio < 1.2], clipped[ratio < 1.2]) == alike
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_large_tensors_are_moved_piece_by_piece_as_they_would_be_whole(
+    alike: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = torch.randn(9, 11)
+    values[2, 3] = 0.1
+
+    def moved() -> list[torch.Tensor]:
+        near = nudged(values, 3.0, (0.1,), alike=alike, phase=2)
+        with RoundedOperators(alike=alike, formulas=True):
+            return [near, near.exp(), near.t().sigmoid(), near.tanh(), near.mul(2.5).add_(near)]
+
+    whole = moved()
+    assert float(whole[0][2, 3]) == float(values[2, 3]), "what the task asks for stays"
+    assert not bool((whole[0] == values).sum() > 1)
+    monkeypatch.setattr(rounding, "_PIECE", 7)
+    assert len(list(rounding._pieces(values))) == 15
+    assert all(torch.equal(one, two) for one, two in zip(moved(), whole, strict=True))
 
 
 def test_masks_of_zeros_and_ones_are_not_moved() -> None:

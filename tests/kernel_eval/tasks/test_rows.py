@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from weir.kernel_eval.tasks.rows import MANY, every_nth, rows, thinned, with_tiny_rows, with_zero_rows
+from weir.kernel_eval.tasks.rows import MANY, every_nth, rows, thinned, with_one_sign, with_tiny_rows, with_zero_rows
 
 
 def test_of_few_elements_or_without_common_rows_nothing_is_left_out() -> None:
@@ -43,3 +44,14 @@ def test_a_piece_of_one_dimension_is_zeros_or_tiny_as_a_row_is() -> None:
     odd = torch.rand(31)
     assert with_zero_rows(odd) is odd
     assert with_tiny_rows(odd) is odd
+
+
+@pytest.mark.parametrize("dimension", [0, 1, -1])
+def test_fibres_of_large_tensors_are_measured_piece_by_piece(dimension: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    value = torch.randn(12, 10, 8)
+    torch.manual_seed(3)
+    whole = with_one_sign(value, dimension)
+    assert not torch.equal(whole, value)
+    monkeypatch.setattr("weir.kernel_eval.tasks.rows._PIECE", 9)
+    torch.manual_seed(3)
+    assert torch.equal(with_one_sign(value, dimension), whole)

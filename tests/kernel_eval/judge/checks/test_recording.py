@@ -9,7 +9,18 @@ import pytest
 import torch
 
 from weir.kernel_eval.ipc.messages import KernelIr, Output, Recorded
-from weir.kernel_eval.ipc.trace import MOST_WAYS, Launch, Opaque, Operator, Place, Step, Storage, Trace
+from weir.kernel_eval.ipc.trace import (
+    MOST_WAYS,
+    Launch,
+    NativeLaunch,
+    Opaque,
+    Operator,
+    Place,
+    Pointer,
+    Step,
+    Storage,
+    Trace,
+)
 from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.checks import recording
 from weir.kernel_eval.judge.checks.recording import MAX_STEPS, digest, form_of, stand_ins
@@ -91,6 +102,16 @@ def test_tensors_of_a_record_are_such_as_torch_has(place: Place, says: str, trac
     with pytest.raises(FaultDetected, match=says) as caught:
         recording.check_tensors(made := trace(place), _outputs(made))
     assert caught.value.details["rule"] == "replay_differs"
+
+
+def test_addresses_that_native_kernels_get_lie_in_memory_that_the_record_names() -> None:
+    def launched(storage: int) -> Trace:
+        launch = NativeLaunch(0, "k", (1, 1, 1), (1, 1, 1), 0, bytes(8), (0,), (Pointer(0, storage, 0),))
+        return Trace(_MEMORY, (launch,), ())
+
+    recording.check_tensors(launched(0), [])
+    with pytest.raises(FaultDetected, match="in memory that it does not name"):
+        recording.check_tensors(launched(1), [])
 
 
 def test_the_outputs_of_a_record_are_those_returned() -> None:
