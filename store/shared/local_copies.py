@@ -95,14 +95,23 @@ def delete_copies(config: StoreConfig) -> int:
         if ALL in read:
             return 0  # the process that holds all of them does it afterwards
         whole = config.data_dir.glob(f"[!.]*{SUFFIX}")  # without those being fetched
-        found = [(path, path.stat()) for path in [*whole, *part_copies(config.folder)]]
+        found = _there([*whole, *part_copies(config.folder)])
         excess = sum(_disk_bytes(stat) for _, stat in found) - config.local_copies_bytes
         for path, stat in sorted(found, key=lambda one: one[1].st_mtime_ns):
             if excess > 0 and str(path.relative_to(config.folder)) not in read:
-                path.unlink()
+                path.unlink(missing_ok=True)
                 excess -= _disk_bytes(stat)
                 count += 1
     return count
+
+
+def _there(paths: Sequence[Path]) -> list[tuple[Path, os.stat_result]]:
+    """The copies with what they occupy, without those that another reader deletes meanwhile."""
+    found: list[tuple[Path, os.stat_result]] = []
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            found.append((path, path.stat()))
+    return found
 
 
 def _disk_bytes(stat: os.stat_result) -> int:
@@ -117,7 +126,8 @@ def _being_read(folder: Path) -> set[str]:
         try:
             os.close(lock_file(note))
         except BlockingIOError:
-            found.update(note.read_text().splitlines())
+            with contextlib.suppress(FileNotFoundError):  # its reader has just ended
+                found.update(note.read_text().splitlines())
         else:
             note.unlink(missing_ok=True)
     return found

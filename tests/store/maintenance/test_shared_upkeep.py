@@ -20,16 +20,18 @@ from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.shared_segments import shared_segments
 from weir.store.config import StoreConfig
 from weir.store.errors import StoreCorrupt
-from weir.store.log.writer import LogWriter
+from weir.store.log.writer import LogWriter, lock_file
 from weir.store.maintenance.compact import compact
 from weir.store.maintenance.upkeep import collect_garbage
 from weir.store.maintenance.verify import verify
 from weir.store.query.stored_call import StoredCalls
 from weir.store.reader import connect, load_calls
 from weir.store.records.call_record import CallRecord
+from weir.store.shared import local_copies
 from weir.store.shared.local_copies import delete_copies
 from weir.store.shared.log import LogSharing
 from weir.store.shared.object_store import Objects
+from weir.store.shared.part_copies import part_copies
 from weir.store.transfer.import_file import import_jsonl
 
 MakeCall = Callable[..., CallRecord]
@@ -252,6 +254,28 @@ def test_what_a_killed_reader_noted_holds_no_copy(one: StoreConfig, record: Any)
     assert ended(read_and_die, nothing) == -signal.SIGKILL
     assert len(list((one.folder / "reading").iterdir())) == 1
     assert delete_copies(nothing) == 1
+
+
+def test_a_reader_that_ends_while_copies_are_counted_stops_nobody(
+    one: StoreConfig, record: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record("a"), record("b")
+    reader = local_copies.Copies(one)
+    reader.fetch([f"data/{path.name}" for path in one.data_dir.iterdir()])
+
+    def lock_then_end(note: Path) -> int:
+        try:
+            return lock_file(note)
+        finally:
+            reader.close()
+
+    def list_then_delete(folder: Path) -> list[Path]:
+        return [folder / "parts" / "gone", *part_copies(folder)]
+
+    monkeypatch.setattr(local_copies, "lock_file", lock_then_end)
+    monkeypatch.setattr(local_copies, "part_copies", list_then_delete)
+    assert delete_copies(one.model_copy(update={"local_copies_bytes": 0})) == 2
+    assert list((one.folder / "reading").iterdir()) == []
 
 
 @pytest.fixture
