@@ -242,6 +242,7 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
     outputs: tuple[Output, ...]
     trace: Trace
     overrun: str | None = None  # a guard zone around one of the candidate's own tensors that was written to
+    is_sequence: bool = False  # a list or a tuple was returned
 
 
 class Specialized(msgspec.Struct, frozen=True):
@@ -268,6 +269,7 @@ class Recorded(msgspec.Struct, frozen=True, tag=True):
     irs: tuple[KernelIr, ...]
     made_of: tuple[Specialized | None, ...] = ()  # None: of something that cannot be sent
     num_failed: int = 0
+    is_sequence: bool = False  # a list or a tuple was returned
 
 
 class Recompile(msgspec.Struct, frozen=True, tag=True):

@@ -148,7 +148,7 @@ class Arena:
         taken = []
         for spec in self.spec.outputs:
             region = flat_view(self._memory, spec)
-            taken.append(region.clone().view(spec.shape))
+            taken.append(region.view(torch.uint8).clone().view(region.dtype).view(spec.shape))  # a boolean's byte, too
             if taken[-1].numel():
                 region.view(torch.uint8).fill_(FILL)
         self._settle()

@@ -15,7 +15,7 @@ import msgspec
 
 MOST_WAYS = 64
 """To make one launch: configurations of an autotuned kernel that a recorder tries, and a judge takes."""
-StorageKind = Literal["input", "state", "earlier", "fresh", "unknown"]
+StorageKind = Literal["input", "state", "earlier", "fresh", "remade", "unknown"]
 # negative numbers are no positions: as an index they would be a second name of a storage, which no analysis follows
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -23,7 +23,8 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 class Storage(msgspec.Struct, frozen=True, array_like=True):
     """A piece of memory. `index` counts the inputs of the call, or the pieces of state after construction.
 
-    fresh: made by an operator of this call · earlier: made in an earlier call · unknown: made outside of the record.
+    fresh: made by an operator of this call · earlier: made in an earlier call · remade: that too, by steps which this
+    record repeats · unknown: made outside of the record.
     """
 
     kind: StorageKind

@@ -9,6 +9,7 @@ of other kernels than the source defines is judged as what it is, and built as w
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -114,7 +115,7 @@ class LaunchCapture:
         device = self._stub.get_current_device()
         bound, _, _ = kernel.device_caches[device][4](*args, **kwargs)
         sizes = grid(bound) if callable(grid) else grid
-        sizes = tuple(int(size) for size in (sizes if isinstance(sizes, tuple | list) else (sizes,)))
+        sizes = tuple(map(operator.index, sizes))  # as Triton's launcher takes them: a float or a lone number is none
         signature = compiled.src.signature
         flat = []
         for name, value in bound.items():

@@ -30,8 +30,6 @@ from weir.kernel_eval.ipc.trace import Launch, Opaque, Operator, Place, Trace
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.replay.ir_launches import IrLaunches, LaunchFailed
 from weir.kernel_eval.replay.steps import (
-    FILL,
-    FILLS,
     Left,
     changed,
     check_narrowing,
@@ -104,15 +102,14 @@ class Player:
     def _play(self, message: Play, fd: int) -> Played:
         memory = tensor_arena.attach(message.arena, fd)
         trace, launches = self._records[message.record]
-        fill = FILLS[self._num_played % len(FILLS)]
-        self._num_played += 1
+        number, self._num_played = self._num_played, self._num_played + 1
         left = self._left if message.state == "continued" else {}
         if message.state != "given":
             self._left = left
 
         def run(order: int) -> Played:
             launches.begin(exact_dots=message.exact_dots, marks=message.marks, order=order)
-            return play(trace, launches, memory, message.arena, marks=message.marks, fill=fill, left=left)
+            return play(trace, launches, memory, message.arena, marks=message.marks, number=number, left=left)
 
         try:
             return run(message.order)
@@ -129,17 +126,17 @@ def play(
     spec: ArenaSpec,
     *,
     marks: bool,
-    fill: int = FILL,
+    number: int = 0,
     left: Left | None = None,
 ) -> Played:
     """Run a trace on the inputs and the state of an arena, and write its outputs there.
 
-    `fill`: the content of each byte of memory that no step has written. `left`: the state that earlier calls left, if
-    it differs from the arena's; takes what this call leaves. Raises `LaunchFailed`, and ValueError for steps
+    `number`: that of the call, by which memory that no step has written is filled. `left`: the state that earlier calls
+    left, if it differs from the arena's; takes what this call leaves. Raises `LaunchFailed`, and ValueError for steps
     that are refused.
     """
     left = {} if left is None else left
-    storages = fresh_storages(trace, memory, spec, fill, left)
+    storages = fresh_storages(trace, memory, spec, number, left)
     stored: Stored = {}
     for position, step in enumerate(trace.steps):
         if isinstance(step, Launch):
@@ -211,7 +208,7 @@ def _marked(
 
 def _fill_freed_memory() -> None:
     """Have malloc overwrite freed memory, so that uninitialised results hold no copies of inputs (mallopt(3))."""
-    ctypes.CDLL(None).mallopt(_M_PERTURB, FILL)
+    ctypes.CDLL(None).mallopt(_M_PERTURB, tensor_arena.FILL)
 
 
 def _bytes_by_element(tensor: torch.Tensor) -> Any:

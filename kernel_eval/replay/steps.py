@@ -6,34 +6,32 @@ from typing import Any
 
 import torch
 
-from weir.kernel_eval.ipc import tensor_arena
+from weir.kernel_eval.ipc import tensor_arena, unwritten
 from weir.kernel_eval.ipc.messages import ArenaSpec, TensorSpec
 from weir.kernel_eval.ipc.trace import Operator, Place, Storage, Trace, places
 from weir.kernel_eval.replay.values import is_unfilled, operator_of, tensor_at, value_of
-
-FILL = 0xFF  # of memory that no step has written: NaN in every floating-point type
-FILLS = (FILL, 0x7F, 0x81)  # NaN, then large and tiny numbers of either sign: none suits every kernel that reads them
-
 
 Left = dict[int, torch.Tensor]  # by piece of the state: its bytes, as calls in succession left them
 
 
 def fresh_storages(
-    trace: Trace, memory: tensor_arena.Memory, spec: ArenaSpec, fill: int = FILL, left: Left | None = None
+    trace: Trace, memory: tensor_arena.Memory, spec: ArenaSpec, number: int = 0, left: Left | None = None
 ) -> list[torch.Tensor]:
-    """One tensor of bytes for each storage of a trace; inputs and state are copied, the others filled with `fill`.
+    """One tensor of bytes for each storage of a trace; inputs and state are copied, the others as `unwritten` memory.
 
-    `left`: state that differs from the arena's.
+    `number`: that of the call. `left`: state that differs from the arena's.
     Raises ValueError if a trace names inputs or state that it was not given, or more memory than this process has.
     """
     given = given_to(spec)
     storages = []
     for storage in trace.storages:
-        content = torch.full((storage.size_bytes,), fill, dtype=torch.uint8, device=memory.device)
-        if storage.kind in given:
-            flat = tensor_arena.flat_view(memory, given[storage.kind][storage.index])
-            content = flat.clone().view(torch.uint8) if flat.numel() else content
-            content = left_or(content, storage, left)
+        given_here = given[storage.kind][storage.index] if storage.kind in given else None
+        flat = None if given_here is None else tensor_arena.flat_view(memory, given_here)
+        if flat is not None and flat.numel():
+            content = left_or(flat.clone().view(torch.uint8), storage, left)
+        else:
+            content = torch.empty(storage.size_bytes, dtype=torch.uint8, device=memory.device)
+            content = left_or(unwritten.fill(content, number), storage, left)
         storages.append(content)
     return storages
 
@@ -91,7 +89,10 @@ def write_outputs(trace: Trace, storages: list[torch.Tensor], memory: tensor_are
         if _form(output) != _form(place):
             raise ValueError(f"the record's output is {_form(output)}, and the answer was to be {_form(place)}")
         if 0 not in place.shape:
-            tensor_arena.flat_view(memory, place).view(place.shape).copy_(tensor_at(output, storages))
+            written, made = tensor_arena.flat_view(memory, place).view(place.shape), tensor_at(output, storages)
+            if made.dtype is torch.bool:  # as it lies, so that a byte other than 0 and 1 is seen
+                written, made = written.view(torch.uint8), made.view(torch.uint8)
+            written.copy_(made)
 
 
 def changed(

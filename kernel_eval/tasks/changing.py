@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils._pytree import tree_map_only
 
 from weir.kernel_eval.tasks.draws.constant_inputs import is_constant, replacements
-from weir.kernel_eval.tasks.draws.equal_values import in_form_of
+from weir.kernel_eval.tasks.draws.equal_values import in_form_of, is_sorted
 from weir.kernel_eval.tasks.draws.integer_draws import Integers
 from weir.kernel_eval.tasks.draws.places import holding
 from weir.kernel_eval.tasks.draws.small_values import least_scale, made_small, scales
@@ -85,6 +85,20 @@ def integers_of(inputs: list[Any], known: Sequence[Integers]) -> list[tuple[int,
     """Tensors of integers, by their number among all, and what is known of them."""
     integers = [at for at, tensor in enumerate(each_tensor(inputs)) if is_drawn_as_integers(tensor)]
     return list(zip(integers, known, strict=False))
+
+
+def rows_in_order(inputs: list[Any], known: Sequence[Integers]) -> dict[int, Change]:
+    """How the tensors, by number, get their rows in order whose rows are: bounds, offsets, the masks of padding."""
+    floats = [at for at, tensor in enumerate(each_tensor(inputs)) if is_drawn(tensor) and is_sorted(tensor)]
+    rising: dict[int, Change] = dict.fromkeys(floats, lambda value: value.sort(-1).values)
+    return rising | {at: seen.in_order for at, seen in integers_of(inputs, known) if seen.sorted}
+
+
+def keeping_order(inputs: list[Any], in_order: Mapping[int, Change]) -> list[Any]:
+    """Inputs whose rows are put in order again, as `rows_in_order` says."""
+    for at, change in in_order.items():
+        inputs = changing(at, change)(inputs)
+    return inputs
 
 
 def floats_among(inputs: list[Any]) -> list[int]:

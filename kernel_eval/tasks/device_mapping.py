@@ -58,14 +58,16 @@ class CpuForCuda(TorchFunctionMode):
 
 
 def _device_type(value: Any) -> str | None:
-    """The type of a device, if the value names one."""
+    """The type of a device, if the value names one. Raises RuntimeError for another GPU than the first."""
     if type(value) is int:
-        return "cuda"
-    if isinstance(value, torch.device):
-        return value.type
-    if isinstance(value, str):
-        return value.partition(":")[0]
-    return None
+        kind, number = "cuda", str(value)
+    elif isinstance(value, torch.device | str):
+        kind, _, number = str(value).partition(":")
+    else:
+        return None
+    if kind == "cuda" and number not in ("", "0"):
+        raise RuntimeError(f"invalid device ordinal: cuda:{number} is named, and there is one GPU, cuda:0")
+    return kind
 
 
 def moved(value: Any, device: str) -> Any:

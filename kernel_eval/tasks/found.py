@@ -31,10 +31,11 @@ class Found(NamedTuple):
     integer · shifts: integers that say how far something is shifted, and the width of that · hides_products: its answer
     has fewer elements than a product of it · by_value: all of it works value by value · stable: a sort keeps the order
     of equal values · lone_nans: it takes the other value where one is NaN · weights: parameters of which inputs get
-    rows, where products are hidden · specials: draws of special values that it names, such as NaN · added: small
-    numbers that it adds, or takes as the least · orders: it asks which of two tensors is larger · ordered: integers, by
-    number, of which it asks which is larger · counted: masks, by number, of which it makes a number that it keeps from
-    being zero.
+    rows, where products are hidden · levels: parameters and buffers that inputs may be compared with · specials: draws
+    of special values that it names, such as NaN · added: small numbers that it adds, or takes as the least · orders: it
+    asks which of two tensors is larger · ordered: integers, by number, of which it asks which is larger · counted:
+    masks, by number, of which it makes a number that it keeps from being zero · placed: integers, by number, that say
+    where something lies as they are.
     """
 
     scales: tuple[float, ...] = ()
@@ -57,11 +58,13 @@ class Found(NamedTuple):
     stable: bool = False
     lone_nans: bool = False
     weights: tuple[torch.Tensor, ...] = ()
+    levels: tuple[torch.Tensor, ...] = ()
     added: tuple[float, ...] = ()
     specials: tuple[Draw, ...] = ()
     orders: bool = False
     ordered: tuple[tuple[int, int], ...] = ()
     counted: frozenset[int] = frozenset()
+    placed: frozenset[int] = frozenset()
 
 
 _SCALES = (1e5, 1e7, 1e9, 1e12, 1e18)
@@ -91,7 +94,8 @@ def find(
         answered = max(output.numel() for output in run(own).outputs)
     asks = (decides(source) or watched.is_one_sided) and not ties
     scales, values = _decisions(run, draw) if asks else ((), ())
-    asked = watched.integers | (watched.ignored if "ignore_index" in source else set())
+    ignored = {label for label in watched.ignored if "ignore_index" in source or str(label) in source}
+    asked = (watched.integers - watched.ignored) | ignored  # a loss of torch itself asks for its default
     return Found(
         scales,
         tuple(sorted({*values, *watched.values})),
@@ -119,6 +123,7 @@ def find(
         orders=watched.compares_tensors,
         ordered=tuple(sorted(use.ordered)),
         counted=frozenset(use.counted),
+        placed=frozenset(use.placed),
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
-import itertools
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from weir.kernel_eval.tasks.answers import Expected, far_apart, is_integer, largest, num_floating
-from weir.kernel_eval.tasks.changing import Step, each_tensor, integers_of
+from weir.kernel_eval.tasks.changing import Change, Step, each_tensor, integers_of, keeping_order, rows_in_order
 from weir.kernel_eval.tasks.draws.matches import may_match
+from weir.kernel_eval.tasks.effects.side_effects import named_tensors
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.found import Found, find
 from weir.kernel_eval.tasks.hardening import steps, steps_across
@@ -24,8 +25,17 @@ if TYPE_CHECKING:
     from weir.kernel_eval.tasks.reference import Reference
 
 ROUNDINGS = 32.0  # halves; an answer that so few change is not one that kernels can be held to
+_MOST_LEVELS = 2
 _MOST_WEIGHTS = 4  # whose rows inputs get
 _ATTEMPTS = 3  # at a step, before it counts as one that the task refuses
+
+
+@dataclasses.dataclass(slots=True)
+class Posed:
+    """Inputs of one call and the answer to them. Hardening replaces both here, so that it keeps none from before."""
+
+    inputs: list[Any]
+    expected: Expected
 
 
 class Hardener:
@@ -36,6 +46,7 @@ class Hardener:
         self._source = source
         self._found: Found | None = None
         self._refused = Counter[tuple[Draw, bool, tuple[str, int]]]()  # how often, by draw, whether mixed, and step
+        self._in_order: dict[int, Change] = {}  # of the draw that is hardened
         self._accepted: set[tuple[str, int]] = set()  # steps, beside whatever draw
 
     def exact(self, model: Any) -> tuple[float, ...]:
@@ -60,47 +71,42 @@ class Hardener:
             )
         return self._found
 
-    def harden(
-        self, model: Any, inputs: list[Any], expected: Expected, draw: Draw, seed: int, *, mixed: bool = True
-    ) -> tuple[list[Any], Expected]:
-        """Inputs of a draw, which was to be a `mixed` one or not, with what else the task accepts, and the answer."""
+    def harden(self, model: Any, question: Posed, draw: Draw, seed: int, *, mixed: bool = True) -> None:
+        """Change a question of a draw, which was to be a `mixed` one or not, to one with what else the task accepts."""
         by_value = self._reference.works_by_value(model)
         if not mixed and by_value and draw is not Draw.FADED:
-            return inputs, expected
+            return
         known = self._known(model)
-        takes_any = any(is_integer(output) for output in expected.outputs) and num_floating(inputs) > 0
+        takes_any = any(map(is_integer, question.expected.outputs)) and num_floating(question.inputs) > 0
         found = known._replace(ties=known.ties or (takes_any and known.chooses), whole=takes_any)
         weights = _weights(model) if found.hides_products or draw is Draw.RELATED else ()
-        found = found._replace(by_value=by_value, weights=weights, added=self._reference.added(model))
-        chosen = steps(inputs, draw, found) if mixed else steps_across(inputs, draw, found)
-        for number, choices in enumerate(itertools.chain(chosen, self._of_places(model, inputs, draw, found))):
+        levels = _levels(model) if known.orders or known.matches else ()
+        found = found._replace(levels=levels, by_value=by_value, weights=weights, added=self._reference.added(model))
+        drawn = question.inputs
+        self._in_order = rows_in_order(drawn, found.integers)
+        chosen = [*(steps if mixed else steps_across)(drawn, draw, found), *self._of_places(model, drawn, draw, found)]
+        del drawn
+        for number, choices in enumerate(chosen):
             for step in choices:
-                made = self._taken(model, inputs, expected, step, seed + number, beside=(draw, mixed))
-                if made is not None:
-                    inputs, expected = made
+                if self._takes(model, question, step, seed + number, beside=(draw, mixed)):
                     break
-        return inputs, expected
 
     def _of_places(self, model: Any, inputs: list[Any], draw: Draw, found: Found) -> Iterator[list[Step]]:
-        """Integers that are the places which the task computes."""
-        if draw is not Draw.MATCHED or not self._reference.watched(model).makes_places:
+        """Integers that are the places which the task computes, or of the largest values where it takes one of a row.
+
+        With any labels, what a loss adds for others than the label is hidden in its mean.
+        """
+        watch = self._reference.watched(model)
+        labels = draw is Draw.STRUCTURED and watch.takes_labels
+        if not labels and not (draw is Draw.MATCHED and watch.makes_places):
             return
         tensors = list(each_tensor(inputs))
         own = [at for at, seen in integers_of(inputs, found.integers) if may_match(tensors[at], seen)]
         call = functools.partial(self._reference.outputs, model)
-        yield [Step(("places", 0), functools.partial(with_places, call, own))]
+        yield [Step(("places", 0), functools.partial(with_places, call, own, labels=labels))]
 
-    def _taken(
-        self,
-        model: Any,
-        inputs: list[Any],
-        expected: Expected,
-        step: Step,
-        seed: int,
-        *,
-        beside: tuple[Draw, bool],
-    ) -> tuple[list[Any], Expected] | None:
-        """Inputs that a step changed, and the answer; None if the task refuses some such changes one after the other.
+    def _takes(self, model: Any, question: Posed, step: Step, seed: int, *, beside: tuple[Draw, bool]) -> bool:
+        """Whether a step could change a question; not if the task refuses some such changes one after the other.
 
         A step that it has accepted once is tried as often in each evaluation: one draw of it may be unlucky. What it
         refuses `beside` the values of one draw, mixed or not, it may accept beside those of another.
@@ -108,16 +114,17 @@ class Hardener:
         refused = *beside, step.name
         for attempt in range(_ATTEMPTS):
             if step.name not in self._accepted and self._refused[refused] >= _ATTEMPTS:
-                return None
+                return False
             torch.manual_seed((seed + (attempt << 32)) % (1 << 63))
             with contextlib.suppress(InvalidReference, UnsupportedReference):  # of a step that asks the task itself
-                changed = step.apply(inputs)
-                answer = self._answer_to(model, changed, inputs, expected, step)
+                changed = keeping_order(step.apply(question.inputs), self._in_order)
+                answer = self._answer_to(model, changed, question, step)
                 if answer is not None:
                     self._accepted.add(step.name)
-                    return changed, answer
+                    question.inputs, question.expected = changed, answer
+                    return True
             self._refused[refused] += 1
-        return None
+        return False
 
     def wavers(self, model: Any, inputs: list[Any], answer: Expected, share: float = 0.0) -> bool:
         """Whether a rounding of the inputs changes more than a share of an answer's elements.
@@ -127,19 +134,17 @@ class Hardener:
         changed = self._wavering(model, inputs, answer)
         return sum(int(one.sum()) for one in changed) > share * sum(one.numel() for one in changed)
 
-    def _answer_to(
-        self, model: Any, inputs: list[Any], before: list[Any], expected: Expected, step: Step
-    ) -> Expected | None:
+    def _answer_to(self, model: Any, inputs: list[Any], before: Posed, step: Step) -> Expected | None:
         """The answer to changed inputs, in the form of the one before; None if it cannot be compared or wavers more."""
         try:
-            answer = self._reference.expected(model, inputs)
+            answer, expected = self._reference.expected(model, inputs), before.expected
             same_form = [(o.shape, o.dtype) for o in answer.outputs] == [(o.shape, o.dtype) for o in expected.outputs]
             if not same_form or not self._reference.is_comparable(model, inputs, answer):
                 return None
             if largest(answer.outputs) > step.most * largest(expected.outputs):
                 return None
-            asked = ((inputs, answer), (before, expected)) if step.sensitive else ()
-            wavering = [self._wavering(model, *question, alike=step.alike) for question in asked]
+            asked = ((inputs, answer), (before.inputs, expected)) if step.sensitive else ()
+            wavering = [self._wavering(model, *each, alike=step.alike) for each in asked]
             return None if any(bool((now & ~then).any()) for now, then in zip(*wavering, strict=True)) else answer
         except (InvalidReference, UnsupportedReference):
             return None
@@ -149,13 +154,19 @@ class Hardener:
 
         `alike`: by one that keeps equal inputs equal.
         """
-        known = answer.outputs
-        wavering = [torch.zeros_like(output, dtype=torch.bool) for output in known]
-        for roundings in (0.0, ROUNDINGS):  # one after the other: answers in float64 are large
+
+        def apart(roundings: float) -> list[torch.Tensor]:  # one after the other: answers in float64 are large
             precise = self._reference.expected_float64(model, inputs, known, roundings=roundings, alike=alike)
-            for found, one, two in zip(wavering, known, precise or known, strict=True):
-                found |= far_apart(one, two)
-        return wavering
+            return [far_apart(one, two) for one, two in zip(known, precise or known, strict=True)]
+
+        known = answer.outputs
+        return [exact | rounded for exact, rounded in zip(apart(0.0), apart(ROUNDINGS), strict=True)]
+
+
+def _levels(model: Any) -> tuple[torch.Tensor, ...]:
+    """The first vectors of floats of a model, and lone numbers."""
+    named = [value for _, value in named_tensors(model) if value.is_floating_point() and value.numel() > 0]
+    return tuple(value for value in named if value.numel() == max(value.shape, default=1))[:_MOST_LEVELS]
 
 
 def _weights(model: Any) -> tuple[torch.Tensor, ...]:

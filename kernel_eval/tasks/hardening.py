@@ -34,6 +34,7 @@ from weir.kernel_eval.tasks.draws.constant_inputs import is_constant, replacemen
 from weir.kernel_eval.tasks.draws.equal_values import (
     with_even_rows,
     with_extremes_again,
+    with_extremes_twice,
     with_repeats,
     with_values_of,
 )
@@ -195,6 +196,8 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
             yield from _of_products(inputs, at, found)
         if found.ties:  # which may be of no account, if values are chosen and not positions
             yield [Step(("repeats", at), changing(at, with_repeats), sensitive=not found.stable, exact=found.stable)]
+            if not found.stable:  # in few rows, so that a kernel may take either
+                yield [Step(("extremes twice", at), changing(at, with_extremes_twice), exact=True)]
             continue
         if drawn is not Draw.EDGES:  # which has zeros and ones
             yield [Step(("zeros", at), changing(at, with_zero_rows))]
@@ -335,9 +338,10 @@ def _of_guarded(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
         yield [Step(("beside bounds", at), changing(at, beside))]
         for beyond in guarded:
             yield [Step((f"guarded {beyond}", at), changing(at, functools.partial(asked_for, numbers=(beyond,))))]
-    for at, _ in integers_of(inputs, found.integers) if found.asked else ():
-        if tensors[at].dtype is not torch.bool:
-            yield [Step(("asked", at), changing(at, functools.partial(asked_for, numbers=found.asked)))]
+    for number, (at, _) in enumerate(integers_of(inputs, found.integers) if found.asked else ()):
+        asked = [one for one in found.asked if one >= 0 or number not in found.placed]  # torch counts from the end then
+        if asked and tensors[at].dtype is not torch.bool:
+            yield [Step(("asked", at), changing(at, functools.partial(asked_for, numbers=asked)))]
 
 
 def _of_ordered(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
@@ -381,8 +385,16 @@ def _of_few_values(inputs: list[Any]) -> Iterator[list[Step]]:
 
 
 def _of_pairs(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
-    """Values that two inputs share, where a task compares some."""
-    if not found.decides or found.ties:
+    """Values that two inputs share, where a task compares some, and those that an input shares with a parameter."""
+    tensors = list(each_tensor(inputs))
+    for (number, level), at in itertools.product(enumerate(found.levels), floats_among(inputs)[:_MOST_COMPARED]):
+        shape, own = tensors[at].shape, level.shape
+        if len(own) <= len(shape) and all(one in (1, two) for one, two in zip(own[::-1], shape[::-1], strict=False)):
+            level = level.detach().expand(shape)
+            yield [
+                Step((f"level {number}", at), changing(at, functools.partial(with_values_of, other=level)), exact=True)
+            ]
+    if not found.decides:
         return
     for one, two in itertools.combinations(floats_among(inputs)[:_MOST_COMPARED], 2):
         yield [

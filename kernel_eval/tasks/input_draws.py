@@ -310,5 +310,6 @@ def _keeping_structure(declared: torch.Tensor, drawn: torch.Tensor) -> torch.Ten
     zeros = declared == 0
     if int(zeros.sum()) * 100 > declared.numel():
         drawn = drawn.masked_fill_(zeros, 0.0)
-    special = ~torch.isfinite(declared)
-    return torch.where(special, declared, drawn) if bool(special.any()) else drawn
+    if math.isfinite(float(declared.sum())):  # so all of them are, for which no copy of a large tensor was made
+        return drawn
+    return torch.where(torch.isfinite(declared), drawn, declared)

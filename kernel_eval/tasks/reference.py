@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import itertools
 import types
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ from weir.kernel_eval.tasks.device_mapping import CpuForCuda, is_accepted_by_a_c
 from weir.kernel_eval.tasks.draws.integer_draws import Integers, num_draws, observed
 from weir.kernel_eval.tasks.effects.side_effects import Advancing, SideEffects, changed_inputs, side_effects, tensors_of
 from weir.kernel_eval.tasks.errors import InvalidReference, OutOfMemory, UnsupportedReference, described
-from weir.kernel_eval.tasks.hardener import ROUNDINGS, Hardener
+from weir.kernel_eval.tasks.hardener import ROUNDINGS, Hardener, Posed
 from weir.kernel_eval.tasks.input_draws import redrawn
 from weir.kernel_eval.tasks.input_variants import MILDER, PLAIN, SPECIAL, Draw, Size, Variant, opinfo_sizes, other_sizes
 from weir.kernel_eval.tasks.more_draws import more_draws
@@ -42,7 +43,7 @@ from weir.kernel_eval.tasks.seeds import seed_everything
 from weir.kernel_eval.tasks.step_limit import time_limit
 from weir.kernel_eval.tasks.supported import check_supported, function_of
 from weir.kernel_eval.tasks.task_source import free_size, harder_than_mixed, tells_zeros_apart, undivided_size
-from weir.kernel_eval.tasks.watches.nans import Nans
+from weir.kernel_eval.tasks.watches.oddities import OwnOddities
 from weir.kernel_eval.tasks.watches.pointwise import PointwiseWatch
 from weir.kernel_eval.tasks.watches.ties import OtherTies
 
@@ -72,7 +73,7 @@ class Reference:
         self._undivided_size = undivided_size(source, vars(module))
         self._harder = harder_than_mixed(source)
         self._gives_specials: bool | None = None
-        self._computes_nans: bool | None = None
+        self._oddities = OwnOddities(takes_nan=Draw.SPECIAL in self._harder)
         self._pointwise: PointwiseWatch | None = None
         self._effects = SideEffects()
         self._known_integers: dict[Size | None, list[Integers]] = {}
@@ -139,29 +140,32 @@ class Reference:
         the task's own draw at its own size.
         """
         for attempt in self._attempts(model, variant):
-            try:
-                inputs = self._varied(seed, attempt)
-                if attempt.draw is Draw.BEYOND and not self._takes_huge(model, inputs):
+            with contextlib.suppress(InvalidReference, UnsupportedReference):
+                question = self._posed(model, seed, attempt)
+                if question is None:
                     continue
-                expected = self.expected(model, inputs)
-                if attempt.draw is Draw.POINTS and self._hardener.wavers(model, inputs, expected):
-                    continue
-                if attempt.draw is Draw.EDGES:
-                    inputs, expected = self._within_borders(model, inputs, expected, seed, attempt.size)
-                if self.is_comparable(model, inputs, expected) and not may_pick(attempt.draw, expected):
-                    mixed = variant.draw is Draw.MIXED
-                    if variant.draw is not Draw.DECLARED:
-                        inputs, expected = self._hardener.harden(
-                            model, inputs, expected, attempt.draw, seed, mixed=mixed
-                        )
-                    return inputs, expected, attempt
-            except (InvalidReference, UnsupportedReference):
-                pass
+                if variant.draw is not Draw.DECLARED:
+                    self._hardener.harden(model, question, attempt.draw, seed, mixed=variant.draw is Draw.MIXED)
+                return question.inputs, question.expected, attempt
         inputs = self.inputs(seed)
-        expected = self.expected(model, inputs)
+        question = Posed(inputs, self.expected(model, inputs))
+        del inputs
         if variant.draw is Draw.MIXED:
-            inputs, expected = self._hardener.harden(model, inputs, expected, Draw.DECLARED, seed)
-        return inputs, expected, PLAIN
+            self._hardener.harden(model, question, Draw.DECLARED, seed)
+        return question.inputs, question.expected, PLAIN
+
+    def _posed(self, model: Any, seed: int, attempt: Variant) -> Posed | None:
+        """A draw and its answer; None if the model does not accept such a draw, or its answer cannot be compared."""
+        inputs = self._varied(seed, attempt)
+        if attempt.draw is Draw.BEYOND and not self._takes_huge(model, inputs):
+            return None
+        expected = self.expected(model, inputs)
+        if attempt.draw is Draw.POINTS and self._hardener.wavers(model, inputs, expected):
+            return None
+        if attempt.draw is Draw.EDGES:
+            inputs, expected = self._within_borders(model, inputs, expected, seed, attempt.size)
+        is_comparable = self.is_comparable(model, inputs, expected) and not may_pick(attempt.draw, expected)
+        return Posed(inputs, expected) if is_comparable else None
 
     def is_comparable(self, model: Any, inputs: list[Any], expected: Expected) -> bool:
         """Whether an answer is finite, or has NaN and infinities that another way to compute it would have, too.
@@ -173,8 +177,14 @@ class Reference:
             pairs = zip(expected.outputs, other, strict=True)
             if sum(int(far_apart(*pair).sum()) for pair in pairs) * _BY_LOT > sum(map(torch.numel, other)):
                 return False
-        if is_finite(expected.outputs):
-            return not any(map(is_integer, expected.outputs)) or not self._hides_nans(model, inputs)
+        finite = is_finite(expected.outputs)
+        hides_nan = finite and any(map(is_integer, expected.outputs))
+        if hides_nan or self.watched(model).takes_places:
+            call = functools.partial(self.expected, model)
+            if self._oddities.are_left(call, lambda: self.inputs(0), inputs, hides_nan=hides_nan):
+                return False
+        if finite:
+            return True
         if self._gives_specials is None:
             self._gives_specials = not is_finite(self.expected(model, self.inputs(0)).outputs)
         precise = self.expected_float64(model, inputs, expected.outputs) if self._gives_specials else None
@@ -187,21 +197,6 @@ class Reference:
         for last in (True, False) if self.watched(model).takes_any_of_equal else ():
             with OtherTies(last=last):
                 yield self.outputs(model, copy.deepcopy(inputs))
-
-    def _hides_nans(self, model: Any, inputs: list[Any]) -> bool:
-        """Whether the task computes NaN, as for its own draw it does not, unless it asks for special values.
-
-        Kernels compare NaN otherwise than torch does: which of them is the largest, which integer it becomes.
-        """
-        if self._computes_nans is None:
-            asks = Draw.SPECIAL in self._harder
-            self._computes_nans = asks or self._gives_nans(model, self.inputs(0))
-        return not self._computes_nans and self._gives_nans(model, inputs)
-
-    def _gives_nans(self, model: Any, inputs: list[Any]) -> bool:
-        with Nans() as nans:
-            self.expected(model, inputs)
-        return bool(nans.occur)
 
     def learn(self, model: Any) -> None:
         """Find out now what the draws of later questions depend on, which is known once for each task."""

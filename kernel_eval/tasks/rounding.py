@@ -20,6 +20,7 @@ _PRIME = 1_048_573  # so many moves of different values
 _PIECE = 1 << 20  # elements that are moved together
 _FEW = 16  # elements that show that a tensor is no mask
 _OF_ONE = 2.0  # times a quarter to a half of the step beside one
+_GELU_ENDS = -6.0
 _ENDS_AT_ONE = frozenset({"tanh", "elu", "expm1"})
 _OF_SQUARES = 4.0  # times a quarter to a half of a rounding: each of the two that are subtracted is off by one
 _GOLDEN = 0.6180339887498949  # its multiples are spread evenly between whole numbers
@@ -153,7 +154,7 @@ class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 for start, piece in _pieces(first):
                     self._round(piece, start)
                     if self._formulas and name in THROUGH_ONE:
-                        self._move_by_one(name, piece, start)
+                        self._move_by_one(name, piece, args[0], start)
         return result
 
     def _off(self, squares: torch.Tensor) -> torch.Tensor:
@@ -167,12 +168,16 @@ class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         moves.mul_(self._times * torch.finfo(torch.float32).eps)
         values.mul_(moves.masked_fill_(values.float() == values, 0.0).add_(1))
 
-    def _move_by_one(self, name: str, values: torch.Tensor, start: int) -> None:
-        """Move what a formula through one gives, in place."""
+    def _move_by_one(self, name: str, values: torch.Tensor, given: torch.Tensor, start: int) -> None:
+        """Move what a formula through one gives, in place. `given`: of what; `values` begin at its element `start`."""
         moves = _moves(values, self._phase + self._num_rounded, True, start)
+        moves.mul_(_OF_ONE * torch.finfo(torch.float32).eps)
+        if name == "gelu":  # `x * (1 + tanh(…)) / 2`, which is zero far below zero
+            moves.mul_(given.reshape(-1)[start : start + values.numel()].view(values.shape).clamp_min(_GELU_ENDS))
         if name in _ENDS_AT_ONE:  # where nothing is lost that float32 would hold
             moves.mul_((1 - values.abs()).clamp_min_(0))
-        values.add_(moves, alpha=_OF_ONE * torch.finfo(torch.float32).eps)
+        moves.masked_fill_((values + moves) * values < 0, 0.0)  # a formula gives zero, and no other sign
+        values.add_(moves)
 
 
 def _pieces(values: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:

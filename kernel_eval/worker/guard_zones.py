@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from weir.kernel_eval.ipc import unwritten
+
 _GUARD = 0xFB
-_POISON = 0xFF  # NaN, or -1
 _MAX_HELD_BYTES = 64 << 20
 _UNINITIALISED = (torch.empty, torch.empty_like, torch.empty_strided, torch.Tensor.new_empty)
 _FILLED = (
@@ -32,6 +33,7 @@ class GuardedAllocations(TorchFunctionMode):
         self._guard_bytes = guard_bytes
         self._held: list[tuple[torch.Tensor, int, str]] = []
         self._held_bytes = 0
+        self._num_unwritten = 0
         self._overrun: str | None = None
 
     def __torch_function__(
@@ -63,8 +65,9 @@ class GuardedAllocations(TorchFunctionMode):
         padded_bytes = (data_bytes + 63) // 64 * 64
         buffer = torch.full((padded_bytes + 2 * self._guard_bytes,), _GUARD, dtype=torch.uint8, device=tensor.device)
         body = buffer[self._guard_bytes : self._guard_bytes + data_bytes]
-        if not keep and tensor.dtype is not torch.bool:
-            body.fill_(_POISON)
+        if not keep:
+            unwritten.fill(body, self._num_unwritten)
+            self._num_unwritten += 1
         flat = body.view(tensor.dtype)
         data = flat.as_strided(tensor.shape, tensor.stride(), flat.storage_offset())
         if keep:

@@ -17,7 +17,10 @@ from weir.kernel_eval.worker.storage_marks import StorageMarks
 
 
 class TensorOnHost(ValueError):
-    """A launch is given a tensor that lies on the host; a device raises a ValueError, too."""
+    """A tensor lies on the host where a device's is needed; for a launch, a device raises a ValueError, too."""
+
+
+_JOINS = (torch.cat, torch.concat, torch.concatenate, torch.stack, torch.hstack, torch.vstack, torch.dstack)
 
 
 class HostTensors(StorageMarks):
@@ -37,7 +40,13 @@ class HostTensors(StorageMarks):
         return bool(self) and self.holds(torch.Tensor.untyped_storage(tensor))
 
     def call(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any], target: str | None) -> Any:
-        """Call a function of torch and mark what it makes; `target`: the device that the call names, cuda or cpu."""
+        """Call a function of torch and mark what it makes; `target`: the device that the call names, cuda or cpu.
+
+        Raises `TensorOnHost` if it joins tensors of the host with others.
+        """
+        if function in _JOINS and len(set(map(self.lies_on_host, _tensors((*args, *kwargs.values()))))) > 1:
+            name = f"torch.{function.__name__}"
+            raise TensorOnHost(f"{name} is given tensors of the host and of the device: make all with device=x.device")
         self._calls += 1
         try:
             result = function(*args, **kwargs)

@@ -23,6 +23,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from weir.kernel_eval.ipc import unwritten
 from weir.kernel_eval.ipc.messages import MAX_NAMED, NamedPlace
 from weir.kernel_eval.ipc.trace import (
     DEVICE,
@@ -48,6 +49,14 @@ _weak: Callable[[torch.UntypedStorage], Any] = (
 )
 _DEVICES = ("cpu", "cuda")
 _MAX_INT = 2**63
+_LAZY = "view that torch conjugates or negates when it is read, and no kernel does"
+_ATEN = torch.ops.aten
+_UNFILLED = frozenset(
+    getattr(operator, overload)
+    for operator in (_ATEN.empty, _ATEN.empty_like, _ATEN.empty_strided, _ATEN.new_empty, _ATEN.new_empty_strided)
+    for overload in operator.overloads()  # type: ignore[no-untyped-call]
+    if overload in ("default", "memory_format")
+)
 _TORCH_NAMES = (torch.dtype, torch.memory_format, torch.layout)
 
 
@@ -65,6 +74,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._hosts = hosts
         self._state: dict[int, tuple[Any, int]] = {}
         self._earlier: dict[int, Any] = {}
+        self._left: dict[int, tuple[int, int]] = {}  # by storage, the call that had it last, and its position there
+        self._num_calls = 0
+        self.kept: dict[int, tuple[int, int]] = {}  # of a call's storages those that an earlier one left, as `_left`
         self._known: dict[int, int] = {}  # address of the storage object → position in the trace
         self._held: list[torch.UntypedStorage] = []
         self._storages: list[Storage] = []
@@ -194,6 +206,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def start(self, inputs: list[torch.Tensor]) -> None:
         """Begin to record a call with these tensors among its arguments, in order."""
         self._known, self._held, self._storages, self._steps, self.num_failed = {}, [], [], [], 0
+        self.kept = {}
         for index, tensor in enumerate(inputs):
             self._add(tensor.untyped_storage(), "input", index)
         self._recording = True
@@ -204,7 +217,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         described = tuple(self.describe(o) if type(o) is torch.Tensor else Opaque(type(o).__name__) for o in outputs)
         for storage in self._held:
             self._earlier[storage._cdata] = _weak(storage)
+            self._left[storage._cdata] = self._num_calls, self._known[storage._cdata]
         self._held = []
+        self._num_calls += 1
         self._earlier = {key: reference for key, reference in self._earlier.items() if not reference.expired()}
         return Trace(tuple(self._storages), tuple(self._steps), described)  # type: ignore[arg-type]
 
@@ -238,7 +253,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self._recording:
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            return result if func not in _UNFILLED else _filled(result)
         changes = any(map(_is_written, _schema(func)))
         before = tuple(self.describe(value) for value in args), {k: self.describe(v) for k, v in kwargs.items()}
         result = func(*args, **kwargs)
@@ -265,7 +281,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if reference is not None and not reference.expired():
             return self._add(storage, "state", index)
         earlier = self._earlier.get(address)
-        return self._add(storage, "earlier" if earlier is not None and not earlier.expired() else "unknown", 0)
+        if earlier is None or earlier.expired():
+            return self._add(storage, "unknown", 0)
+        position = self._add(storage, "earlier", 0)
+        self.kept[position] = self._left[address]
+        return position
 
     def place(self, tensor: torch.Tensor) -> Place:
         """Where a tensor lies."""
@@ -276,7 +296,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def describe(self, value: Any) -> Argument:
         """An argument of an operator or a launch, as traces have it."""
         if isinstance(value, torch.Tensor):
-            return self.place(value)
+            return Opaque(_LAZY) if value.is_conj() or value.is_neg() else self.place(value)
         if isinstance(value, tl.constexpr):
             return self.describe(value.value)
         if value is None or isinstance(value, bool | str | float) or (type(value) is int and abs(value) < _MAX_INT):
@@ -313,6 +333,14 @@ def _implementation(func: Any, args: tuple[Any, ...]) -> Callable[..., Any] | No
     function = functions.get(device) or functions.get(None)
     unwrapped: Callable[..., Any] | None = getattr(function, "__wrapped__", function)
     return unwrapped  # torch's wrapper would import torch._dynamo, which takes seconds
+
+
+def _filled(made: torch.Tensor) -> torch.Tensor:
+    """A tensor that was just allocated, with what memory may hold that nothing has written."""
+    storage = made.untyped_storage()
+    if made.device.type in _DEVICES and storage.nbytes():
+        unwritten.fill(torch.tensor([], dtype=torch.uint8, device=storage.device).set_(storage))
+    return made
 
 
 def _schema(func: Any) -> list[Any]:

@@ -82,6 +82,7 @@ class Worker(CandidateProcess):
             tuple(describe_output(output, arguments) for output in outputs),
             trace,
             self._allocations.take_overrun(),
+            isinstance(answer, list | tuple),
         )
 
     def _write(self, memory: tensor_arena.Memory, spec: ArenaSpec, outputs: list[torch.Tensor]) -> None:

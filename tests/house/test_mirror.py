@@ -7,7 +7,6 @@ from pathlib import Path
 from support_house import PARTS, ROOT, folders
 
 TESTED_ELSEWHERE = {  # folders that are tested through the folders that use them
-    "kernel_eval/ipc": "kernel_eval/worker/test_native_recorder.py",
     "kernel_eval/judge/channel": "kernel_eval/judge/test_verdict_rules.py",
     "kernel_eval/toolchain": "kernel_eval/judge/checks/test_native.py",
     "scripts/cli/commands/judging": "kernel_eval/judge/source/test_recompiling.py",

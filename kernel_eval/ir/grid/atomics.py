@@ -138,7 +138,8 @@ def _atomic_rmw(frame: Frame, operation: Operation) -> torch.Tensor:
     pattern = pattern_of(frame.value(operation.operands[0]))
     used = operation.attributes.setdefault("used", operation.results[0] not in operation.dead)
     update = operation.attributes["kind"]
-    lanes = AtomicLanes(shape=shape, pattern=pattern, chosen=chosen, ordered=used or update in _EXCHANGES)
+    of_one, ordered = operation.attributes["scope"] == "cta", used or update in _EXCHANGES
+    lanes = AtomicLanes(shape=shape, pattern=pattern, chosen=chosen, ordered=ordered, of_one=of_one)
     returned = _update(frame, addresses, value, element, update, lanes, used)
     _synchronise(frame, operation, addresses)
     result = torch.zeros(chosen.shape, dtype=dtype_of(kind))
@@ -151,7 +152,8 @@ def _atomic_cas(frame: Frame, operation: Operation) -> torch.Tensor:
     element, shape = _number(kind), shape_of(kind)
     (addresses, compared, value), chosen = _flat(frame, frame.tensors(operation), shape, None)
     pattern = pattern_of(frame.value(operation.operands[0]))
-    lanes = AtomicLanes(shape=shape, pattern=pattern, chosen=chosen, ordered=True)
+    of_one = operation.attributes["scope"] == "cta"
+    lanes = AtomicLanes(shape=shape, pattern=pattern, chosen=chosen, ordered=True, of_one=of_one)
     returned = torch.zeros_like(value)
     for _, where, index, view in frame.machine.memory.place(addresses, element, lanes):
         parts = [one if where is None else one[where] for one in (compared, value)]

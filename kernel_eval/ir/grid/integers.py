@@ -1,6 +1,7 @@
 """Arithmetic on integers: wraps around in two's complement; unsigned operations work on the same bits.
 
 What is undefined on a device (division by zero, shifts by more than the width) gives some number here, never an error.
+A quotient by zero is all ones: PTX gives an unspecified value, which a kernel must not take for a zero.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from weir.kernel_eval.ir.module import Operation
 from weir.kernel_eval.ir.types import Scalar, Type, element_of
 
 Binary = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
+
+_BY_ZERO = -1
 
 
 def bits_of(kind: Type) -> int:
@@ -101,7 +104,7 @@ def _numpy(function: Callable[..., np.ndarray]) -> Binary:
 def _signed_division(a: torch.Tensor, b: torch.Tensor, rounding: str) -> torch.Tensor:
     special = (b == 0) | (b == -1)  # the smallest number divided by -1 would end the process
     quotient = torch.div(a, torch.where(special, 1, b), rounding_mode=rounding)
-    return torch.where(b == -1, -a, quotient)
+    return torch.where(b == 0, _BY_ZERO, torch.where(b == -1, -a, quotient))
 
 
 def _divsi(a: torch.Tensor, b: torch.Tensor, bits: int) -> torch.Tensor:
@@ -117,7 +120,23 @@ def _ceildivsi(a: torch.Tensor, b: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def _remsi(a: torch.Tensor, b: torch.Tensor, bits: int) -> torch.Tensor:
-    return torch.fmod(a, torch.where((b == 0) | (b == -1), 1, b))
+    return torch.where(b == 0, a, torch.fmod(a, torch.where((b == 0) | (b == -1), 1, b)))
+
+
+def _divui(a: torch.Tensor, b: torch.Tensor, bits: int) -> torch.Tensor:
+    return torch.where(b == 0, (1 << bits) - 1, a // _nonzero(b))
+
+
+def _remui(a: torch.Tensor, b: torch.Tensor, bits: int) -> torch.Tensor:
+    return torch.where(b == 0, a, a % _nonzero(b))
+
+
+def _np_divui(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.where(b == 0, ~np.uint64(0), a // _np_nonzero(b))
+
+
+def _np_remui(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.where(b == 0, a, a % _np_nonzero(b))
 
 
 def _unsigned(small: Binary, large: Callable[..., np.ndarray]) -> Binary:
@@ -194,8 +213,8 @@ _BINARY: dict[str, Binary] = {
     "arith.shli": _shli,
     "arith.shrsi": lambda a, b, bits: a >> _amount(b, bits),
     "arith.shrui": _shrui,
-    "arith.divui": _unsigned(lambda a, b, bits: a // _nonzero(b), lambda a, b: a // _np_nonzero(b)),
-    "arith.remui": _unsigned(lambda a, b, bits: a % _nonzero(b), lambda a, b: a % _np_nonzero(b)),
+    "arith.divui": _unsigned(_divui, _np_divui),
+    "arith.remui": _unsigned(_remui, _np_remui),
     "arith.ceildivui": _unsigned(
         lambda a, b, bits: (a + _nonzero(b) - 1) // _nonzero(b),
         lambda a, b: a // _np_nonzero(b) + (a % _np_nonzero(b) != 0),

@@ -37,13 +37,15 @@ class AtomicLanes:
     """Which lanes change memory atomically.
 
     shape: of their tensor · pattern: of its addresses · chosen: (programs, *shape) bool ·
-    ordered: what the operation gives or leaves depends on the order of lanes at one place.
+    ordered: what the operation gives or leaves depends on the order of lanes at one place ·
+    of_one: it is atomic within one program, and not for others.
     """
 
     shape: tuple[int, ...]
     pattern: Pattern
     chosen: torch.Tensor
     ordered: bool
+    of_one: bool = False
 
 
 def address_of(storage: int, offset: int) -> int:
@@ -372,7 +374,7 @@ class Memory:
         for number, where, index in self._split(addresses, kind.size, "updates"):
             view = self._view(number, kind, "updates")
             of, at = (one if where is None else one[where] for one in (programs, positions))
-            self._trackers[number].update(index, of, at, kind.size, lanes.ordered)
+            self._trackers[number].update(index, of, at, kind.size, ordered=lanes.ordered, of_one=lanes.of_one)
             found.append((number, where, index, view))
         return found
 

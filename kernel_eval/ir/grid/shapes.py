@@ -52,10 +52,10 @@ def _broadcast(frame: Frame, operation: Operation) -> Value:
 
 def _reshape(frame: Frame, operation: Operation) -> Value:
     old, new = shape_of(frame.kind(operation)), shape_of(frame.result_kind(operation))
-    value = frame.value(operation.operands[0])
+    value, keeps_order = frame.value(operation.operands[0]), not operation.attributes.get("allow_reorder")
     if old == new:
         return value
-    if isinstance(value, Affine):
+    if isinstance(value, Affine) and keeps_order:
         steps = [step for step, size in zip(value.steps, old, strict=True) if size > 1]
         if [size for size in old if size > 1] == [size for size in new if size > 1]:
             left = iter(steps)
@@ -65,7 +65,13 @@ def _reshape(frame: Frame, operation: Operation) -> Value:
     elements = frame.tensor(operation.operands[0])
     if elements.numel() == elements.shape[0]:
         return elements.view(-1, *([1] * len(new)))
-    return expanded(elements, old).reshape(elements.shape[0], *new)
+    elements = expanded(elements, old).reshape(elements.shape[0], -1)
+    return (elements if keeps_order else _reordered(elements)).view(-1, *new)
+
+
+def _reordered(elements: torch.Tensor) -> torch.Tensor:
+    """Elements in another order, as a compiler may choose one where none is asked for; no second time undoes it."""
+    return elements.roll(1, 1)
 
 
 def _trans(frame: Frame, operation: Operation) -> Value:
@@ -90,7 +96,7 @@ def _join(frame: Frame, operation: Operation) -> torch.Tensor:
 
 
 def _cat(frame: Frame, operation: Operation) -> torch.Tensor:
-    return torch.cat(_full(frame, operation), dim=1)
+    return _reordered(torch.cat(_full(frame, operation), dim=1))
 
 
 def _split(frame: Frame, operation: Operation) -> tuple[torch.Tensor, torch.Tensor]:
@@ -114,11 +120,11 @@ def _histogram(frame: Frame, operation: Operation) -> torch.Tensor:
     (bins,) = shape_of(kind)
     values = _full(frame, operation)
     index = values[0].to(torch.int64)
-    counted = (index >= 0) & (index < bins)
+    index = index % bins  # the low bits of a value, which is all that devices look at: what is out of range counts too
     if len(values) == 2:
-        counted = counted & values[1]
+        index = torch.where(values[1], index, bins)
     result = torch.zeros(index.shape[0], bins + 1, dtype=torch.int64)
-    result.scatter_add_(1, torch.where(counted, index, bins), torch.ones_like(index))
+    result.scatter_add_(1, index, torch.ones_like(index))
     return result[:, :bins].to(dtype_of(kind))
 
 

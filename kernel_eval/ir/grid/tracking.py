@@ -22,6 +22,7 @@ from weir.kernel_eval.ir.grid.values import Lanes
 
 _NOBODY, _SEVERAL = -1, -2
 _ATOMICS = "a program reads or writes what another one changes by atomics"
+_SCOPE = "atomics of scope 'cta' change what those of another program change"
 _LANES = "a lane reads or writes what another one of its program wrote or read, with no barrier between"
 
 Pattern = tuple[int, ...] | None  # what neighbours along each axis differ by, in bytes; None for any other addresses
@@ -127,6 +128,7 @@ class Tracker:
         self._written: _Marks | None = None
         self._read: _Marks | None = None
         self._updated: _Marks | None = None  # by atomics
+        self._is_of_one = False  # some of which are atomic within one program only
         # not yet in `_written`; no positions once a barrier is passed
         self._rows: list[tuple[Lattice, torch.Tensor | None, torch.Tensor, torch.Tensor | None]] = []
         self._range = (0, 0)
@@ -260,19 +262,33 @@ class Tracker:
             self._races.add("one store writes different values to one place")
 
     def update(
-        self, index: torch.Tensor, programs: torch.Tensor, positions: torch.Tensor, size: int, ordered: bool
+        self,
+        index: torch.Tensor,
+        programs: torch.Tensor,
+        positions: torch.Tensor,
+        size: int,
+        *,
+        ordered: bool,
+        of_one: bool,
     ) -> None:
-        """Note atomic updates. ordered: what they give, or leave, depends on the updates before them."""
+        """Note atomic updates.
+
+        ordered: what they give, or leave, depends on the updates before them · of_one: they are atomic within one
+        program.
+        """
         written = self._settle()
         places, programs, positions = self._spread(size, index, programs, positions)
         pick = _at(places)
         for marks in (written, self._read):
             self._compare(marks, pick, programs, positions, _ATOMICS)
+        self._is_of_one = self._is_of_one or of_one
         if self._updated is None:
             self._updated = _Marks(self._places, self._clocks)
         elif ordered:
             self._compare(self._updated, pick, programs, positions, None)
         self._updated.join(places, programs, positions)
+        if self._is_of_one and bool((pick(self._updated.programs) == _SEVERAL).any()):
+            self._races.add(_SCOPE)
 
     # ---- comparisons
 

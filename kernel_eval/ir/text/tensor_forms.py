@@ -32,9 +32,11 @@ def _reshapes(*attributes: str, flags: tuple[str, ...] = ()) -> Callable[..., Ca
     def decorate(allowed: Callable[[Tensor | Type, Type, dict[str, object]], bool]) -> Form:
         def form(reader: Reader, name: str) -> Parsed:
             operand = reader.value()
-            while reader.cursor.peek().text in flags:
+            set_flags: dict[str, object] = {}
+            while (flag := reader.cursor.peek().text) in flags:
                 reader.cursor.take("word")
-            found = reader.attributes(*attributes, *flags)
+                set_flags[flag] = True
+            found = {**reader.attributes(*attributes, *flags), **set_flags}
             reader.cursor.expect(":")
             source = reader.cursor.type()
             reader.cursor.expect("->")

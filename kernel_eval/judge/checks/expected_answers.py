@@ -9,14 +9,16 @@ from typing import Any
 
 import torch
 
-from weir.kernel_eval.ipc.messages import Output
+from weir.kernel_eval.ipc.messages import Answered, Recorded
 from weir.kernel_eval.ipc.tensor_arena import tensors_among
+from weir.kernel_eval.ipc.trace import Opaque, Place
 from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.checks.slices import pieces_of
 from weir.kernel_eval.judge.checks.tolerance import Difference, Tolerance, can_tell, compare, near_tolerance, usual
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.tasks.answers import Expected, is_integer
+from weir.kernel_eval.tasks.effects.side_effects import SideEffects
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.rows import MANY, every_nth, rows, thinned
@@ -31,6 +33,8 @@ _PHASES = (1, 7, 31, 127, 521, 2053, 8209, 32771, 131_101, 524_309, 3, 13, 61, 2
 _FEW_PHASES, _MANY = 6, 16  # phases, and wrong elements,
 _CROSSED = 16  # of which one of so many is right by then
 _HALF_BYTES = 2  # of an element
+_LEAST_STORED = 0.1  # of what is not zero: a triangular or padded answer has elements that no kernel needs to store
+_LEAST_ROWS = 16  # in which no number occurs twice by chance
 _NOT_FAR = 16.0  # times as far off as the reference's own errors excuse
 _LEFT_OUT = (
     ": within the tolerance, but further off on the task's own inputs than float32 gets; do not leave out a term, "
@@ -151,16 +155,20 @@ def _are_undetermined(
     num_wrong, num_elements = sum(int(one.sum()) for one in wrong), sum(one.numel() for one in wrong)
     if _MOST_NEAR * num_wrong > num_elements or num_elements > _LARGEST:
         return False
+    answers = [expected.outputs]
     for other in reference.with_other_ties(model, inputs):
+        answers.append(other)
         for number, (got, one) in enumerate(zip(outputs, other, strict=True)):
             wrong[number] &= ~_is_near(got, one, of_outputs[number])
         if not any(bool(one.any()) for one in wrong):
-            return True
+            return not any(_repeats(got, known) for got, *known in zip(outputs, *answers, strict=True))
     may_lie_between = _are_few(wrong, outputs)
     ranges = [(wanted, wanted) for wanted in expected.outputs]
     look = functools.partial(reference.expected_float64, model, inputs, expected.outputs, alike=True)
-    for number_of_run, (phase, times) in enumerate(zip(_PHASES, itertools.cycle(_OF_OPERATORS), strict=False), 1):
-        near = look(of_operators=times, phase=phase)  # of the inputs as they are: `x - 0` is x
+    formulas = itertools.cycle((False, True) if reference.watched(model).has_formulas else (False,))
+    runs = zip(_PHASES, itertools.cycle(_OF_OPERATORS), formulas, strict=False)
+    for number_of_run, (phase, times, of_formulas) in enumerate(runs, 1):
+        near = look(of_operators=times, phase=phase, formulas=of_formulas)  # of inputs as they are: `x - 0` is x
         if near is None:
             return False
         for number, (got, one) in enumerate(zip(outputs, near, strict=True)):
@@ -174,6 +182,14 @@ def _are_undetermined(
         if number_of_run == _FEW_PHASES and num_wrong >= _MANY and _CROSSED * (num_wrong - num_left) < num_wrong:
             return False  # so few runs cross some of many borders, if they are near
     return False
+
+
+def _repeats(output: torch.Tensor, known: list[torch.Tensor]) -> bool:
+    """Whether rows hold a whole number twice, where no row of what is `known` does: the same place was chosen twice."""
+    if not is_integer(output) or output.dim() < 2 or output.numel() < _LEAST_ROWS * output.shape[-1]:
+        return False
+    repeats = [bool((one.sort(-1).values.diff() == 0).any()) for one in (output, *known)]
+    return repeats[0] and not any(repeats[1:])
 
 
 def _are_few(wrong: list[torch.Tensor], outputs: list[torch.Tensor]) -> bool:
@@ -306,8 +322,31 @@ def _distance(one: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     return distance
 
 
-def check_form(outputs: tuple[Output, ...], expected: list[torch.Tensor]) -> None:
+def least_stored(answer: torch.Tensor) -> float:
+    """Which share of a right answer kernels store at least; what they only add to may be zeros where nothing comes."""
+    return _LEAST_STORED * int(answer.count_nonzero()) / max(1, answer.numel())
+
+
+def num_made(answer: torch.Tensor, inputs: list[torch.Tensor]) -> int:
+    """The elements that neither a copy of an input holds nor a tensor that one value fills: those that an update makes.
+
+    The value is that of more than half of all elements, if there is one.
+    """
+    middle = answer.flatten().float().median().to(answer.dtype) if not answer.is_complex() else answer.new_zeros(())
+    held = answer == middle if 2 * int((answer == middle).sum()) > answer.numel() else torch.zeros_like(answer).bool()
+    for given in inputs:
+        if given.shape == answer.shape and given.dtype is answer.dtype:
+            held |= answer == given.to(answer.device)
+    return answer.numel() - int(held.sum())
+
+
+def check_form(answer: Recorded | Answered, expected: list[torch.Tensor], effects: SideEffects) -> None:
     """Check number, type, shape and dtype of the outputs. Raises `FaultDetected` if one differs."""
+    outputs = answer.outputs
+    if len(outputs) == len(expected) and answer.is_sequence != effects.returns_sequence:
+        returned, wanted = ("a list or a tuple", "a torch.Tensor")[:: 1 if answer.is_sequence else -1]
+        message = f"{returned} is returned, expected {wanted}"
+        raise FaultDetected(Stage.LOADED, Fault.SHAPE_MISMATCH, message)
     if len(outputs) != len(expected):
         raise FaultDetected(Stage.LOADED, Fault.SHAPE_MISMATCH, f"{len(outputs)} outputs, expected {len(expected)}")
     for index, (output, tensor) in enumerate(zip(outputs, expected, strict=True)):
@@ -323,6 +362,27 @@ def check_form(outputs: tuple[Output, ...], expected: list[torch.Tensor]) -> Non
             raise FaultDetected(
                 Stage.LOADED, Fault.DTYPE_MISMATCH, f"output {index} is {output.dtype}, expected {dtype}"
             )
+
+
+def check_apart(outputs: Sequence[Place | Opaque], expected: list[torch.Tensor]) -> None:
+    """Check that outputs have elements of their own, and no two are one tensor, if that is so of the task's.
+
+    Raises `FaultDetected`.
+    """
+    for number, (output, wanted) in enumerate(zip(outputs, expected, strict=True)):
+        is_expanded = isinstance(output, Place) and _is_expanded(output.shape, output.stride)
+        if is_expanded and wanted.numel() and not _is_expanded(wanted.shape, wanted.stride()):
+            message = f"elements of output {number} share memory (expand), where those of the task's have their own"
+            raise FaultDetected(Stage.LOADED, Fault.OUTPUT_MISMATCH, message)
+    for (one, wanted), (two, other) in itertools.combinations(zip(outputs, expected, strict=True), 2):
+        shared = wanted.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+        if one == two and isinstance(one, Place) and wanted.numel() and not shared:
+            message = "two outputs are one tensor, where the task returns two: a change of one would change the other"
+            raise FaultDetected(Stage.LOADED, Fault.OUTPUT_MISMATCH, message)
+
+
+def _is_expanded(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    return any(size > 1 and step == 0 for size, step in zip(shape, stride, strict=True))
 
 
 def dtypes_of(inputs: list[Any]) -> list[str]:

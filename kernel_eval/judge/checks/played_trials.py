@@ -24,21 +24,29 @@ from weir.kernel_eval.ipc.trace import Operator, Place, Trace
 from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
-from weir.kernel_eval.judge.checks.expected_answers import check_form, difference, dtypes_of, left_out, raw
+from weir.kernel_eval.judge.checks.expected_answers import (
+    check_apart,
+    check_form,
+    difference,
+    dtypes_of,
+    least_stored,
+    left_out,
+    num_made,
+    raw,
+)
 from weir.kernel_eval.judge.checks.tolerance import TOLERANCES, is_within
 from weir.kernel_eval.judge.source import provenance
 from weir.kernel_eval.judge.state.counterparts import Counterpart, counterparts
 from weir.kernel_eval.judge.state.questions import Question, Subject
-from weir.kernel_eval.judge.state.remains import Remains, may_stay, overwritten, remains_of, with_remains
+from weir.kernel_eval.judge.state.remains import Remains, comparable, may_stay, overwritten, remains_of, with_remains
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
-from weir.kernel_eval.tasks.answers import Expected, is_finite
-from weir.kernel_eval.tasks.effects.side_effects import named_tensors
+from weir.kernel_eval.tasks.answers import Expected
+from weir.kernel_eval.tasks.effects.side_effects import SideEffects, named_tensors
 from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
 
 _LEAST_OF_FEW = 0.5  # of the elements that differ from what torch copies or fills, where these are few
-_LEAST_STORED = 0.1  # of what is not zero: a triangular or padded answer has elements that no kernel needs to store
 ROUNDED_DOTS_FACTOR = 100.0  # how much further an answer may be off if a device rounds its products of float32
 _LOAD_FACTOR = 2.0
 _TUNING_S = 20.0  # for a player on a GPU, which chooses configurations in its first call
@@ -48,28 +56,10 @@ _ORDER = (
     "promise: an operator given to tl.reduce has to be associative and to commute"
 )
 _WAYS_S = 5.0  # for other configurations of autotuned kernels
-_NOT_PLAYED = (Fault.UNSUPPORTED, Fault.TIMEOUT, Fault.OUT_OF_MEMORY)
+_NO_MORE = (Fault.TIMEOUT, Fault.OUT_OF_MEMORY)
 
 
 Kernels = tuple[DeviceKernel | None, ...]
-
-
-def least_stored(answer: torch.Tensor) -> float:
-    """Which share of a right answer kernels store at least; what they only add to may be zeros where nothing comes."""
-    return _LEAST_STORED * int(answer.count_nonzero()) / max(1, answer.numel())
-
-
-def num_made(answer: torch.Tensor, inputs: list[torch.Tensor]) -> int:
-    """The elements that neither a copy of an input holds nor a tensor that one value fills: those that an update makes.
-
-    The value is that of more than half of all elements, if there is one.
-    """
-    middle = answer.flatten().float().median().to(answer.dtype) if not answer.is_complex() else answer.new_zeros(())
-    held = answer == middle if 2 * int((answer == middle).sum()) > answer.numel() else torch.zeros_like(answer).bool()
-    for given in inputs:
-        if given.shape == answer.shape and given.dtype is answer.dtype:
-            held |= answer == given.to(answer.device)
-    return answer.numel() - int(held.sum())
 
 
 class PlayedTrials:
@@ -84,7 +74,8 @@ class PlayedTrials:
         self._on_gpu = job.limits.gpu is not None
         self._player = WorkerChannel(leases.worker, job.limits, deadline, PLAYER if self._on_gpu else "")
         self.chosen: dict[int, tuple[int, ...]] = {}  # by record: the IR that autotuned launches took, by number
-        self.rounds_dots = False  # a device would round products of float32 to TF32
+        self._rounded: set[int] = set()  # records whose products of float32 a device would round to TF32
+        self._reordered: set[int] = set()  # records that were played in an order that was drawn
         self._traces: list[Trace] = []
         self._num_loaded = 0
         self._has_torch_work: list[bool] = []
@@ -102,6 +93,11 @@ class PlayedTrials:
     def player(self) -> WorkerChannel:
         """The channel of the player, for what is timed there."""
         return self._player
+
+    @property
+    def rounds_dots(self) -> bool:
+        """Whether a device would round products of float32 to TF32."""
+        return bool(self._rounded)
 
     def prepare(self) -> None:
         """Have the player initialise its GPU, if it has one. Raises `FaultDetected` (`gpu_unhealthy`)."""
@@ -127,7 +123,8 @@ class PlayedTrials:
         violation = provenance.broken_by(trace, relaxed, only_moves=only_moves, permitted=permitted, given=given)
         if violation is not None:
             raise rule_broken(*violation)
-        check_form(recorded.outputs, expected.outputs)
+        check_form(recorded, expected.outputs, self._reference.effects(subject.model))
+        check_apart(trace.outputs, expected.outputs)
         if only_moves:
             self._check_order(trace, expected)
         reason = provenance.untransferable(trace)
@@ -173,7 +170,9 @@ class PlayedTrials:
             try:
                 outputs = self._played_way(way, subject, question)
             except FaultDetected as error:
-                if error.fault in _NOT_PLAYED:
+                if error.fault is Fault.UNSUPPORTED:
+                    continue
+                if error.fault in _NO_MORE:
                     break
                 raise
             wrong = difference(self._reference, subject.model, inputs, expected, outputs)
@@ -192,7 +191,7 @@ class PlayedTrials:
         with contextlib.closing(Arena(arguments, [*expected.outputs, *wanted], self._limits.guard_bytes)) as arena:
             play = Play(self._num_loaded - 1, arena.spec, marks=False)
             played: Played = self._request(play, Played, self._limits.call_timeout_s, arena.fd)
-            self._check_inputs(played, expected)
+            self._check_inputs(subject.model, played, expected)
             return arena.take_outputs()[: len(expected.outputs)]
 
     def run(
@@ -218,18 +217,18 @@ class PlayedTrials:
         wanted = self._wanted(record, subject.model, inputs)
         with contextlib.closing(Arena(arguments, [*expected.outputs, *wanted], guard_bytes, on_gpu=on_gpu)) as arena:
             started = time.perf_counter()
-            order = 0 if self.num_answered % 2 else derive_seed(self._secret, "order", self.num_answered)
+            order = self._order(record)
             play = Play(record, arena.spec, state="kept" if is_first else "given", order=order)
             played = self._play(play, arena, meanwhile)
             self.play_us += [(time.perf_counter() - started) * 1e6] if counts else []
             outputs, left = _split(arena.take_outputs(), len(wanted))
-            is_rounded = bool(played.num_rounded_dots) and not self.rounds_dots
+            is_rounded = bool(played.num_rounded_dots) and record not in self._rounded
             goes_on = subject is self._subject and self._goes_on(played, subject, inputs)
             if not (is_rounded or goes_on or self._on_gpu):
                 arena.unmap()  # the comparison needs the memory
             if played.chosen:
                 self.chosen[record] = played.chosen
-            self._check_inputs(played, expected)
+            self._check_inputs(subject.model, played, expected)
             wrong = difference(self._reference, subject.model, inputs, expected, outputs, self.told)
             is_near = wrong is None
             if is_near and is_own:
@@ -242,22 +241,30 @@ class PlayedTrials:
                 else:
                     suffix = _ORDER if order and self._is_right_in_order(record, subject, question, wanted) else ""
                 fault = Fault.NONDETERMINISTIC if suffix else wrong.fault
-                message = wrong.message + (suffix or _advice(subject.lacking))
+                message = wrong.message + (suffix or subject.advice)
                 raise FaultDetected(Stage.ANSWERED, fault, message, trial=self.num_answered + 1)
             self._check_left(record, subject, subject.model, inputs, wanted, left)
-            self._check_overwritten(subject, played)
-            self._check_origin(record, played, expected, tensors_among(inputs))
+            self._check_state(record, subject, played, inputs)
+            self._check_origin(record, played, expected, inputs, self._reference.effects(subject.model))
             if goes_on:
                 self._call_again(record, subject, inputs, arena)
             if is_rounded:
-                self.rounds_dots = True
+                self._rounded.add(record)
                 self._play(Play(record, arena.spec, exact_dots=False, marks=False), arena)
                 self._check_rounded(_split(arena.take_outputs(), len(wanted))[0], expected)
         self.num_answered += counts
 
-    def _check_inputs(self, played: Played, expected: Expected) -> None:
+    def _order(self, record: int) -> int:
+        """The seed of an order of programs; 0, for that of their numbers, in every other trial of a record."""
+        is_known = record in self._reordered
+        self._reordered.add(record)
+        return 0 if is_known and self.num_answered % 2 else derive_seed(self._secret, "order", self.num_answered)
+
+    def _check_inputs(self, model: Any, played: Played, expected: Expected) -> None:
         if not expected.changed_inputs.issuperset(played.changed_inputs):
             self._break_rule("input_changed", "an input was written to, which the task's own code does not do")
+        if not expected.changed_inputs.issubset({*self._reference.effects(model).inputs, *played.changed_inputs}):
+            self._refuse(Fault.OUTPUT_MISMATCH, "an input was left as it was, which the task's own code changes here")
 
     def _wanted(self, record: int, model: Any, inputs: list[Any]) -> list[torch.Tensor]:
         """What a call of the task leaves of what is compared beside its answer."""
@@ -276,8 +283,9 @@ class PlayedTrials:
         """Check what a call left beside its answer. `model`: as it was before. Raises `FaultDetected`."""
         effects, remains = self._reference.effects(model), self._remains[record]
         for (name, one), want, have in zip(remains.each(), wanted, left, strict=True):
-            if may_stay(effects, one, have, inputs, subject.model) or not is_finite([want]):
+            if may_stay(effects, one, have, inputs, subject.model):
                 continue
+            want, have = comparable(one, want, have, inputs, model)
             expected = Expected([want], frozenset(), False)
             wrong = difference(self._reference, one.of(model), inputs, expected, [have])
             if wrong is not None:
@@ -287,8 +295,18 @@ class PlayedTrials:
             message = f"the task's call changes {names}, and ModelNew holds no such tensor with the same values"
             self._refuse(Fault.OUTPUT_MISMATCH, message)
 
-    def _check_overwritten(self, subject: Subject, played: Played) -> None:
+    def _check_state(self, record: int, subject: Subject, played: Played, inputs: list[Any]) -> None:
+        """Check what a call does with the state that it changes. Raises `FaultDetected`."""
         if played.changed_state:
+            violation = provenance.broken_by(
+                self._traces[record],
+                self._relaxed,
+                permitted=self._permitted,
+                given=dtypes_of(inputs),
+                changing=played.changed_state,
+            )
+            if violation is not None:
+                raise rule_broken(*violation)
             model, state = subject.model, subject.state
             held = counterparts(model, {name for name, _ in named_tensors(model)}, state, subject.named)
             name = overwritten(self._reference.effects(model), model, held, played.changed_state, state)
@@ -353,7 +371,9 @@ class PlayedTrials:
             text = f"the launches of the call do not run without the candidate: {error.message}"
             raise rule_broken("replay_differs", text) from None
 
-    def _check_origin(self, record: int, played: Played, expected: Expected, inputs: list[torch.Tensor]) -> None:
+    def _check_origin(
+        self, record: int, played: Played, expected: Expected, inputs: list[Any], effects: SideEffects
+    ) -> None:
         """Check where a right answer comes from. Where torch may compute, it may store the answer too.
 
         Where it differs from an input, or from one value, at few places, kernels may store those alone. In calls where
@@ -368,7 +388,7 @@ class PlayedTrials:
                 answer = expected.outputs[index]
                 if share >= least_stored(answer) or index in given:
                     self._stored.add(index)
-                elif num := num_made(answer, inputs):
+                elif num := num_made(answer, tensors_among(inputs)):
                     if share * answer.numel() < _LEAST_OF_FEW * num:
                         self._break_rule("kernel_did_no_work", f"kernels stored {share:.0%} of output {index}")
                     self._stored.add(index)
@@ -376,7 +396,7 @@ class PlayedTrials:
                     self._break_rule("kernel_did_no_work", f"kernels stored {share:.0%} of output {index}")
         if provenance.returns_input(trace) and not expected.returns_input:
             self._break_rule("output_is_input", "an output lies in the memory of an input")
-        if provenance.returns_kept_memory(trace):
+        if provenance.returns_kept_memory(trace) and not effects.returns_state:
             self._break_rule("output_reused", "an output lies in memory that the model keeps for its next call")
 
     def _check_order(self, trace: Trace, expected: Expected) -> None:
@@ -418,14 +438,3 @@ def _split(outputs: list[torch.Tensor], num_remains: int) -> tuple[list[torch.Te
     """The answer, and what is compared besides."""
     end = len(outputs) - num_remains
     return outputs[:end], outputs[end:]
-
-
-def _advice(lacking: tuple[str, ...]) -> str:
-    """The end of a message about wrong values, if tensors that start as one constant were not found."""
-    if not lacking:
-        return ""
-    names = ", ".join(lacking[:4]) + (", …" if len(lacking) > 4 else "")
-    return (
-        "; parameters and buffers that start as one constant get other values in trials, and ModelNew has none of the "
-        f"name or the size of {names}"
-    )

@@ -26,8 +26,7 @@ from weir.kernel_eval.ipc.trace import Trace
 from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
-from weir.kernel_eval.judge.checks.expected_answers import difference
-from weir.kernel_eval.judge.checks.played_trials import least_stored
+from weir.kernel_eval.judge.checks.expected_answers import difference, least_stored
 from weir.kernel_eval.judge.checks.reference_operators import hybrid_details
 from weir.kernel_eval.judge.checks.speedup import SpeedCheck
 from weir.kernel_eval.judge.checks.trials import Trials

@@ -18,6 +18,7 @@ import torch
 from weir.kernel_eval.ipc.forkserver import RECORDER, Exited, Leases
 from weir.kernel_eval.ipc.job import Job
 from weir.kernel_eval.ipc.messages import (
+    MAX_NAMED,
     Constructed,
     Done,
     Init,
@@ -34,6 +35,8 @@ from weir.kernel_eval.ipc.trace import MOST_WAYS, Argument, Launch, Opaque, Oper
 from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
+from weir.kernel_eval.judge.state.counterparts import MAX_DIMENSIONS, view_of
+from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.tasks.reference import Reference
@@ -79,8 +82,10 @@ class Recording:
         with contextlib.closing(Arena(init_arguments, [], limits.guard_bytes)) as arena:
             init = Init(arena.spec, self._weight_seed)
             constructed = recorder.request(init, Constructed, "init", limits.init_timeout_s, arena.fd)
+        if len(constructed.named) >= MAX_NAMED:
+            raise rule_broken("replay_differs", f"the model has {MAX_NAMED} named tensors or more: not all are read")
         self.named = constructed.named
-        self._take_state(constructed.state_bytes)
+        self.state = _state_of(recorder, constructed.state_bytes, limits)
 
     def record(self, inputs: list[Any], meanwhile: Callable[[], None], sample: int | None = None) -> Recorded:
         """The record of a call with these inputs, which no trial has. Raises `FaultDetected`.
@@ -91,6 +96,7 @@ class Recording:
         with contextlib.closing(Arena(inputs, [], limits.guard_bytes)) as arena:
             self._recorder.send(Record(arena.spec, sample), (arena.fd,))
             arena.unmap()
+            del inputs  # which may be large
             meanwhile()
             recorded = self._recorder.receive(Recorded, "call", self._call_timeout_s, MAX_RECORD_BYTES)
         _check_length(recorded.trace)
@@ -130,18 +136,6 @@ class Recording:
             message = f"{exited.files_left} files were left where other evaluations would find them"
             raise FaultDetected(Stage.LOADED, Fault.SANDBOX_VIOLATION, message)
 
-    def _take_state(self, sizes: tuple[int, ...]) -> None:
-        if not sizes:
-            return
-        needed = sum(sizes) + 2 * self._limits.guard_bytes * len(sizes)
-        if min(sizes) < 0 or needed > self._limits.memory_bytes:
-            message = f"the model holds {len(sizes)} pieces of memory, {needed} bytes with their guard zones"
-            raise FaultDetected(Stage.LOADED, Fault.OUT_OF_MEMORY, message, phase="init")
-        pieces = [torch.empty(size, dtype=torch.uint8) for size in sizes]
-        with contextlib.closing(Arena([], pieces, self._limits.guard_bytes)) as arena:
-            self._recorder.request(SendState(arena.spec), Done, "init", self._limits.init_timeout_s, arena.fd)
-            self.state = arena.take_outputs()
-
 
 class SecondRecording:
     """A second recorder, which is sent everything at once, and works while the trials run.
@@ -163,6 +157,7 @@ class SecondRecording:
         limits = job.limits
         self._limits = limits
         self._call_timeout_s = limits.call_timeout_s + (limits.compile_timeout_s if all_configs else 0.0)
+        self._record: Recorded | None = None
         self._arenas = [Arena(values, [], limits.guard_bytes) for values in (init_arguments, inputs)]
         init, call = self._arenas
         self._recorder = WorkerChannel(leases.second_recorder, limits, deadline, RECORDER)
@@ -171,12 +166,28 @@ class SecondRecording:
         self._recorder.send(Record(call.spec), (call.fd,))
         call.unmap()
 
+    def _recorded(self) -> Recorded:
+        """Wait for its record. Raises `FaultDetected` if it fails."""
+        if self._record is None:
+            limits = self._limits
+            self._recorder.receive(Done, "load", limits.load_timeout_s)
+            self._recorder.receive(Constructed, "init", limits.init_timeout_s)
+            self._record = self._recorder.receive(Recorded, "call", self._call_timeout_s, MAX_RECORD_BYTES)
+        return self._record
+
+    def named_with(self, weight_seed: int) -> dict[str, torch.Tensor]:
+        """What the model has by name that is constructed once more, with other random weights. Raises as `compare`."""
+        self._recorded()
+        arena, limits = self._arenas[0], self._limits
+        init = Init(arena.spec, weight_seed)
+        constructed = self._recorder.request(init, Constructed, "init", limits.init_timeout_s, arena.fd)
+        state = _state_of(self._recorder, constructed.state_bytes, limits)
+        found = ((one.name, view_of(state, one.place)) for one in constructed.named[:MAX_NAMED])
+        return {name: view for name, view in found if view is not None}
+
     def compare(self, irs: tuple[KernelIr, ...]) -> None:
         """Wait for its record. Raises `FaultDetected` if it fails, or if its IR differs from the first recorder's."""
-        limits = self._limits
-        self._recorder.receive(Done, "load", limits.load_timeout_s)
-        self._recorder.receive(Constructed, "init", limits.init_timeout_s)
-        again = self._recorder.receive(Recorded, "call", self._call_timeout_s, MAX_RECORD_BYTES).irs
+        again = self._recorded().irs
         for one, two in zip(irs, again, strict=False):
             if one != two:
                 raise rule_broken("ir_differs", f"{one.kernel} was compiled to other IR in a second process")
@@ -198,6 +209,20 @@ class SecondRecording:
         finally:
             for arena in self._arenas:
                 arena.close()
+
+
+def _state_of(recorder: WorkerChannel, sizes: tuple[int, ...], limits: Limits) -> list[torch.Tensor]:
+    """The contents of all storages of a constructed model, of these sizes in bytes. Raises `FaultDetected`."""
+    if not sizes:
+        return []
+    needed = sum(sizes) + 2 * limits.guard_bytes * len(sizes)
+    if min(sizes) < 0 or needed > limits.memory_bytes:
+        message = f"the model holds {len(sizes)} pieces of memory, {needed} bytes with their guard zones"
+        raise FaultDetected(Stage.LOADED, Fault.OUT_OF_MEMORY, message, phase="init")
+    pieces = [torch.empty(size, dtype=torch.uint8) for size in sizes]
+    with contextlib.closing(Arena([], pieces, limits.guard_bytes)) as arena:
+        recorder.request(SendState(arena.spec), Done, "init", limits.init_timeout_s, arena.fd)
+        return arena.take_outputs()
 
 
 def form_of(inputs: Any) -> Any:
@@ -267,6 +292,8 @@ def _check_places(arguments: Sequence[Argument], num_storages: int) -> None:
             raise rule_broken("replay_differs", f"the record has a tensor of dtype {place.dtype}, which torch lacks")
         if len(place.shape) != len(place.stride):
             raise rule_broken("replay_differs", "the record has a tensor whose strides are not those of its shape")
+        if len(place.shape) > MAX_DIMENSIONS:
+            raise rule_broken("replay_differs", f"the record has a tensor of more than {MAX_DIMENSIONS} dimensions")
         if place.storage >= num_storages:
             raise _unnamed_memory()
 

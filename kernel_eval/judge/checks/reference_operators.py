@@ -75,23 +75,41 @@ def _is_permutation(reference: Reference, model: Any) -> bool:
     """Whether all values of the answers that are looked at are constants or copies, each of one place of the inputs.
 
     For each, the places that held it for several independent draws are counted out. Integers are looked at byte by
-    byte, because they may be put together from parts of others.
+    byte, because they may be put together from parts of others. Floats are all looked at then: few may be computed, as
+    a row of a cache is.
     """
     traced: list[_Traced] = []
     try:
         for number in range(_MOST_DRAWS):
-            inputs = redrawn(reference.inputs(number), Draw.NORMAL)
-            outputs = [out for out in reference.expected(model, inputs).outputs if out.numel()]
-            given = [value for value in tensors_among(inputs) if value.dtype is not torch.bool and value.numel()]
+            given, outputs = _call(reference, model, number)
             traced = traced or [_Traced(output, given) for output in outputs]
             for one, output in zip(traced, outputs, strict=True):
                 one.narrow(output, given)
-            del inputs, outputs, given
+            del outputs, given
             if not traced or not all(one.has_places for one in traced):
                 return False
+        if not any(one.varies for one in traced):
+            return False
+        given, outputs = _call(reference, model, 0)
+        others = _call(reference, model, 1)[1]
+        return all(_holds(given, output, other) for output, other in zip(outputs, others, strict=True))
     except (InvalidReference, UnsupportedReference, RuntimeError, ValueError):  # other shapes at each draw
         return False
-    return any(one.varies for one in traced)
+
+
+def _call(reference: Reference, model: Any, number: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """What a draw has that values may come from, and the answer to it."""
+    inputs = redrawn(reference.inputs(number), Draw.NORMAL)
+    outputs = [out for out in reference.expected(model, inputs).outputs if out.numel()]
+    return [value for value in tensors_among(inputs) if value.dtype is not torch.bool and value.numel()], outputs
+
+
+def _holds(given: list[torch.Tensor], output: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether inputs hold all floats of an answer but those that are the same in another draw's."""
+    if not output.is_floating_point():
+        return True
+    values = torch.cat([output.new_empty(0), *(_units(value, output.dtype) for value in given)])
+    return bool((torch.isin(output, values) | (output == other) | output.isnan()).all())
 
 
 class _Traced:

@@ -131,7 +131,7 @@ class Trials:
         self.launched.update(answer.trace.launched)
         self.first = self.first or answer.trace
         self._check_conduct(answer, arena, expected, dtypes_of(inputs))
-        check_form(answer.outputs, expected.outputs)
+        check_form(answer, expected.outputs, self.reference.effects(model))
         outputs = arena.take_outputs()
         self._answers.append(outputs)
         wrong = difference(self.reference, model, inputs, expected, outputs, self._told)

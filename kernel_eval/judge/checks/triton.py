@@ -36,7 +36,7 @@ from weir.kernel_eval.judge.checks.varied_parameters import VariedParameters
 from weir.kernel_eval.judge.source import source_policy
 from weir.kernel_eval.judge.source.configurations import first_way, other_ways
 from weir.kernel_eval.judge.source.recompiling import recompiled
-from weir.kernel_eval.judge.state.further_calls import further_calls
+from weir.kernel_eval.judge.state.further_calls import further_calls, told_apart
 from weir.kernel_eval.judge.state.questions import Question, Questions, Subject, draw, variants_of
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
@@ -247,7 +247,7 @@ class _Attempt:
             draws[drawn.draw.value] = draws.get(drawn.draw.value, 0) + 1
         if self._device is None:
             self._try_ways(trials)
-            self._try_further(trials, subjects[-1])
+            self._try_further(trials, questions, subjects[-1])
             trials.begin_end()
         if self._reference.draws_on_host:
             self.details["drawn_on_host"] = True
@@ -297,12 +297,14 @@ class _Attempt:
         known = self._of_form.setdefault(form, [])
         if self._device is not None and len(known) > 1:
             return known[-1]
-        stood_in = stand_ins(inputs, self._reference, derive_seed(self._job.secret, "stand-ins", trial))
+        seed = derive_seed(self._job.secret, "stand-ins", trial)
         learn = functools.partial(self._learn, subject.model, inputs)
-        sample = derive_seed(self._job.secret, "configurations") if trial == 0 and self._device is None else None
-        recorded = recording.record(stood_in, learn, sample)
+        is_sampled = form == self._own_form and self._device is None
+        sample = derive_seed(self._job.secret, "configurations") if is_sampled else None
+        recorded = recording.record(stand_ins(inputs, self._reference, seed), learn, sample)
         if sample is not None:
-            self._ways, recorded = other_ways(recorded), first_way(recorded)
+            ways, recorded = other_ways(recorded), first_way(recorded)
+            self._ways += [way for way in ways if way not in self._ways]
         known.append(recorded)
         return known[-1]
 
@@ -313,16 +315,27 @@ class _Attempt:
         if known > 1 or failed:
             self.details["configurations"] = {"known": known, "played": 1 + num_played, "failed": failed}
 
-    def _try_further(self, trials: PlayedTrials, own: Subject) -> None:
-        """Play the first call with values that neither constructors nor draws have. Raises `FaultDetected`."""
-        constant, trace, relaxed = self.details.get("varied_parameters", ()), self.records[0].trace, self._relaxed
+    def _try_further(self, trials: PlayedTrials, questions: Questions, own: Subject) -> None:
+        """Play calls of the first one's form with values that neither constructors nor draws have.
+
+        Those after the first may be others, by what a model keeps or counts: they stand what the first one stands, the
+        comparison on the task's own inputs too. Raises `FaultDetected`.
+        """
+        constant, relaxed = self.details.get("varied_parameters", ()), self._relaxed
         if "varied_parameters" not in relaxed:
             self.details["wide_parameters"] = False
-        calls = further_calls(self._reference, own, trace, constant, self._job.secret, relaxed)
-        for name, subject, question in calls:
-            if form_of(question.inputs) == self._own_form:
-                self.details[name] = True
-                trials.run(0, subject, question, counts=False)
+        if self._second is not None:
+            seed = derive_seed(self._job.secret, "other weights")
+            own = told_apart(own, self.records, functools.partial(self._second.named_with, seed))
+        alike = sorted({self.records.index(recorded) for recorded in self._of_form[self._own_form]})
+        for number in alike:
+            if number:
+                trials.run(number, *questions.take(0)[:2], counts=False, is_own=True)
+            calls = further_calls(self._reference, own, self.records[number].trace, constant, self._job.secret, relaxed)
+            for name, subject, question in calls:
+                if form_of(question.inputs) == self._own_form:
+                    self.details[name] = True
+                    trials.run(number, subject, question, counts=False)
 
     def _learn(self, model: Any, inputs: list[Any]) -> None:
         """Find out once per task what the steps ahead ask of it, while a recorder works."""

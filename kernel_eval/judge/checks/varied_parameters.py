@@ -21,7 +21,7 @@ import torch
 
 from weir.kernel_eval.ipc.messages import MAX_NAMED, NamedPlace
 from weir.kernel_eval.ipc.trace import Place
-from weir.kernel_eval.judge.state.counterparts import last_part, loadable, view_of
+from weir.kernel_eval.judge.state.counterparts import ReadBudget, last_part, loadable, view_of
 
 _SHIFT_SCALE = 0.5  # of what replaces zeros; other constants are replaced by values from 0.5 to 1.5
 _FAR = 8.0  # times as far, where bounds may be
@@ -77,12 +77,17 @@ class VariedParameters:
         found: dict[Place, NamedPlace] = {}
         for named in places[:MAX_NAMED]:
             found.setdefault(named.place, named)
+        of_any = {kind[1] for _, kind, _ in self._constants}
         sizes = {kind[1] for _, kind, _ in self._constants if isinstance(kind[0], bytes)}
+        budget = ReadBudget(self.model)
         kinds: dict[Place, _Kind] = {}
         for place in found:
             view = view_of(state, place)
-            kind = None if view is None else _kind(view)
-            if kind is None and view is not None and view.is_floating_point() and view.numel() in sizes:
+            if view is None or view.numel() not in of_any:
+                continue
+            budget.take(view)
+            kind = _kind(view)
+            if kind is None and view.is_floating_point() and view.numel() in sizes:
                 kind = _digest(view)
             if kind is not None:
                 kinds[place] = kind

@@ -15,7 +15,7 @@ it. A trace is a claim; it becomes evidence when its launches, replayed on other
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from weir.kernel_eval.ipc.trace import EXTENSION, Launch, NativeLaunch, Opaque, Operator, Place, Step, Trace, places
 from weir.kernel_eval.judge.source.safe_operators import ON_CONSTANTS
@@ -43,6 +43,7 @@ _UNFILLED = frozenset(
 )  # operators whose result is uninitialised or foreign memory
 
 
+_ONE_NUMBER = 8  # bytes
 _SETUP = _FROM_NOTHING | ON_CONSTANTS  # operators that may run on tensors which hold nothing of the inputs
 
 
@@ -53,14 +54,17 @@ def broken_by(
     only_moves: bool = False,
     permitted: Permitted = NONE,
     given: Sequence[str] = (),
+    changing: Collection[int] = (),
 ) -> tuple[str, str] | None:
     """The first rule that a call broke, and the violation in words; None if it broke none.
 
     `only_moves`: the task's own code moves data, and computes nothing. `given`: the dtypes of the call's tensors.
+    `changing`: the pieces of the model's state that calls change, by number: what earlier inputs left, if it is no
+    single number (a count of steps).
     """
     if not trace.launched and "no_kernel_launched" not in relaxed:
         return "no_kernel_launched", "the answer did not come from a kernel: none was launched in this call"
-    flow = _Flow(trace, relaxed, only_moves, permitted, given)
+    flow = _Flow(trace, relaxed, only_moves, permitted, given, changing)
     for step in trace.steps:
         flow.follow(step)
     for index, output in enumerate(trace.outputs):
@@ -126,6 +130,7 @@ class _Flow:
         only_moves: bool = False,
         permitted: Permitted = NONE,
         given: Sequence[str] = (),
+        changing: Collection[int] = (),
     ) -> None:
         self._only_moves = only_moves
         self._permitted = permitted
@@ -141,6 +146,11 @@ class _Flow:
         }
         kinds = [storage.kind for storage in trace.storages]
         self._from_inputs = {i for i, kind in enumerate(kinds) if kind in ("input", "earlier", "unknown")}
+        self._from_inputs |= {
+            i
+            for i, storage in enumerate(trace.storages)
+            if storage.kind == "state" and storage.index in changing and storage.size_bytes > _ONE_NUMBER
+        }
         unknown = "foreign_memory", "the answer lies in memory that neither torch nor a kernel filled in this call"
         self.tainted = {i: unknown for i, kind in enumerate(kinds) if kind == "unknown"}
 
@@ -223,7 +233,7 @@ def _unsafe(step: Operator) -> tuple[str, str]:
 
 
 def _computes(step: Operator) -> bool:
-    if operator_name(step) not in HELPERS:
+    if operator_name(step) not in HELPERS or step.name == "aten.view_copy.dtype":
         return True
     if not _is_move(step):
         return False
@@ -298,10 +308,12 @@ def returns_input(trace: Trace) -> bool:
 
 
 def returns_kept_memory(trace: Trace) -> bool:
-    """Whether an output is memory that existed before the call, and that a kernel of the call writes to."""
+    """Whether an output is memory that existed before the call, and that a step of the call may write to."""
     written = {storage for launch in trace.launches for storage in launch.storages}
+    written |= {place.storage for step in trace.steps if isinstance(step, Operator) for place in step.results}
     return any(
-        trace.storages[storage].kind in ("state", "earlier") for storage in written & _storages_of_outputs(trace)
+        trace.storages[storage].kind in ("state", "earlier", "remade")
+        for storage in written & _storages_of_outputs(trace)
     )
 
 

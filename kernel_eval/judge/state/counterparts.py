@@ -7,7 +7,7 @@ what is read is bounded by what the task's model holds.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +18,7 @@ from weir.kernel_eval.ipc.trace import Place
 from weir.kernel_eval.judge.channel.faults import rule_broken
 from weir.kernel_eval.tasks.effects.side_effects import named_tensors
 
+MAX_DIMENSIONS = 64  # of a tensor that torch's operators take
 _COPIES, _LEAST_READ = 16, 64 << 20  # of what a task's model holds; bytes that are read of small ones
 
 
@@ -26,6 +27,21 @@ class Counterpart(NamedTuple):
 
     place: Place
     is_named: bool
+
+
+class ReadBudget:
+    """What may be read of a candidate's tensors: some times what its task's model holds."""
+
+    def __init__(self, model: Any) -> None:
+        self._most = max(_COPIES * sum(tensor.nbytes for _, tensor in named_tensors(model)), _LEAST_READ)
+        self._left = self._most
+
+    def take(self, view: torch.Tensor) -> None:
+        """Note that a tensor is read. Raises `FaultDetected` if that is too much."""
+        self._left -= view.nbytes
+        if self._left < 0:
+            message = f"its tensors that may be the task's have more than {self._most} bytes, which is all that is read"
+            raise rule_broken("replay_differs", message)
 
 
 def counterparts(
@@ -39,18 +55,14 @@ def counterparts(
     for named in places[:MAX_NAMED]:
         free.setdefault(named.place, named.name)
     own = {name: tensor.detach() for name, tensor in named_tensors(model)}
+    budget = ReadBudget(model)
     held = {name: tensor for name, tensor in own.items() if name in names}
     sizes = {(tensor.numel(), tensor.dtype) for tensor in held.values()}
-    most = max(_COPIES * sum(tensor.nbytes for tensor in own.values()), _LEAST_READ)
-    read = 0
     alike: dict[Any, list[Place]] = {}
     for place in free:
         view = view_of(state, place)
         if view is not None and (view.numel(), view.dtype) in sizes:
-            read += view.nbytes
-            if read > most:
-                message = f"its tensors that may be the task's have more than {most} bytes, which is all that is read"
-                raise rule_broken("replay_differs", message)
+            budget.take(view)
             alike.setdefault((view.dtype, _exact(view)), []).append(place)
     found: dict[str, Counterpart] = {}
     for part_of in (_whole, last_part, _nothing):
@@ -61,6 +73,23 @@ def counterparts(
                 near.remove(match)
                 found[name] = Counterpart(match, part_of is not _nothing)
     return found
+
+
+def without_weights(
+    state: Sequence[torch.Tensor], named: Sequence[NamedPlace], others: Mapping[str, torch.Tensor]
+) -> frozenset[int]:
+    """The pieces of a state, by number, that have a name and the same content with `others`, of other random weights.
+
+    What a constructor makes of such weights is other content.
+    """
+    found: set[int] = set()
+    for name, place in ((one.name, one.place) for one in named[:MAX_NAMED]):
+        view, other = view_of(state, place), others.get(name)
+        if view is None or other is None or view.nbytes != state[place.storage].numel():
+            continue
+        if (view.shape, view.dtype) == (other.shape, other.dtype) and _exact(view) == _exact(other):
+            found.add(place.storage)
+    return frozenset(found)
 
 
 def _exact(tensor: torch.Tensor) -> bytes:
@@ -99,7 +128,7 @@ def view_of(state: Sequence[torch.Tensor], place: Place) -> torch.Tensor | None:
         return None
     memory = state[place.storage]
     whole = memory.numel() // dtype.itemsize
-    if len(place.shape) != len(place.stride) or min((*place.shape, 1)) < 1 or place.offset < 0:
+    if not len(place.shape) == len(place.stride) <= MAX_DIMENSIONS or min((*place.shape, 1)) < 1 or place.offset < 0:
         return None
     taken = 1  # elements from the first to the last, of the dimensions so far
     for step, size in sorted(zip(place.stride, place.shape, strict=True)):

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
+
+from weir.kernel_eval.ipc.messages import Recorded
 from weir.kernel_eval.ipc.tensor_arena import tensors_among
 from weir.kernel_eval.ipc.trace import Trace
+from weir.kernel_eval.judge.state.counterparts import counterparts, without_weights
 from weir.kernel_eval.judge.state.questions import Question, Subject
 from weir.kernel_eval.judge.state.small_parameters import small_subject, small_weights
 from weir.kernel_eval.judge.state.wide_parameters import wide_calls
 from weir.kernel_eval.tasks.answers import Expected, is_finite, is_integer
 from weir.kernel_eval.tasks.changing import with_small_rows
+from weir.kernel_eval.tasks.effects.side_effects import named_tensors
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
@@ -53,6 +58,20 @@ def further_calls(
             expected = reference.expected(subject.model, inputs)
             if is_finite(expected.outputs) and _is_determined(reference, subject, inputs, expected):
                 yield "small_weights", subject, Question(inputs, expected)
+
+
+def told_apart(
+    own: Subject, records: Sequence[Recorded], with_other_weights: Callable[[], Mapping[str, torch.Tensor]]
+) -> Subject:
+    """The subject with what is known of its state: which of it that has no counterpart is made of no random weight.
+
+    `with_other_weights`: what a second construction has by name; called where such tensors are read.
+    """
+    held = counterparts(own.model, {name for name, _ in named_tensors(own.model)}, own.state, own.named)
+    read = {storage.index for one in records for storage in one.trace.storages if storage.kind == "state"}
+    if read <= {found.place.storage for found in held.values()}:
+        return own
+    return own._replace(apart=without_weights(own.state, own.named, with_other_weights()))
 
 
 def _is_determined(reference: Reference, subject: Subject, inputs: list[Any], expected: Expected) -> bool:

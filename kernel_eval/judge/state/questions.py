@@ -34,13 +34,25 @@ class Subject(NamedTuple):
     """The reference's model and the candidate's state, with the same parameters.
 
     `lacking`: parameters and buffers of the reference that start as one constant, have other values here, and were not
-    found in the state.
+    found in the state. `apart`: the pieces of the state, by number, that are known to be made of no random weight.
     """
 
     model: Any
     state: list[torch.Tensor]
     lacking: tuple[str, ...] = ()
     named: tuple[NamedPlace, ...] = ()  # what the candidate's state holds by name
+    apart: frozenset[int] = frozenset()
+
+    @property
+    def advice(self) -> str:
+        """The end of a message about wrong values, if tensors that start as one constant were not found."""
+        if not self.lacking:
+            return ""
+        names = ", ".join(self.lacking[:4]) + (", …" if len(self.lacking) > 4 else "")
+        return (
+            "; parameters and buffers that start as one constant get other values in trials, and ModelNew has none of "
+            f"the name or the size of {names}"
+        )
 
 
 class Drawn(NamedTuple):

@@ -74,6 +74,21 @@ def may_stay(effects: SideEffects, one: Remains, left: torch.Tensor, inputs: lis
     return _is_counter(before) and not differ(left.reshape(before.shape), before)
 
 
+def comparable(
+    one: Remains, want: torch.Tensor, left: torch.Tensor, inputs: list[Any], model: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a call of the task and one of the candidate leave, with zeros for NaN and infinities that the task made.
+
+    Those that were there before the call, as in a cache that is not full, have to be there. `model`: as it was before.
+    """
+    if bool(torch.isfinite(want).all()):
+        return want, left
+    before = tensors_of(inputs)[one.inputs[0]] if one.inputs else dict(named_tensors(model))[one.state[0]]
+    before = before.detach().to(want.device)
+    made = ~torch.isfinite(want) & (want != before) & ~(want.isnan() & before.isnan())
+    return want.masked_fill(made, 0), left.masked_fill(made, 0)
+
+
 def overwritten(
     effects: SideEffects,
     model: Any,
@@ -81,12 +96,16 @@ def overwritten(
     changed: Sequence[int],
     state: Sequence[torch.Tensor],
 ) -> str | None:
-    """A tensor, by name, that fills a piece of the state that was changed, and that the task's call leaves as it is."""
+    """A tensor, by name, in a piece of the state that was changed, that the task's call leaves as it is.
+
+    What fills the piece, or lies in it beside nothing that the task's call changes.
+    """
+    expected = {found.place.storage for name, found in held.items() if name in effects.state}
     for name, found in held.items():
         place = found.place
         if found.is_named and name not in effects.state and place.storage in changed:
             tensor = dict(named_tensors(model))[name]
-            if tensor.nbytes == state[place.storage].numel():
+            if tensor.nbytes == state[place.storage].numel() or place.storage not in expected:
                 return name
     return None
 

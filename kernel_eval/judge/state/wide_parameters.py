@@ -120,12 +120,13 @@ def changeable(
     Arguments as in `wide_subjects`.
     """
     model, state = subject.model, subject.state
-    if not isinstance(model, torch.nn.Module) or sum(piece.numel() for piece in state) > _MOST_BYTES:
+    if not isinstance(model, torch.nn.Module) or sum(tensor.nbytes for _, tensor in loadable(model)) > _MOST_BYTES:
         return {}, {}
     own = {name: tensor for name, tensor in loadable(model) if tensor.is_floating_point()}
     held = counterparts(model, own.keys(), state, subject.named)
     read = {storage.index for storage in trace.storages if storage.kind == "state"}
-    alone = read <= {found.place.storage for found in held.values()}  # else it may read what was made of weights
+    known = subject.apart | {found.place.storage for found in held.values()}
+    alone = read <= known  # else it may read what was made of weights
     names = [
         name
         for name, found in held.items()
@@ -144,7 +145,7 @@ def with_values(subject: Subject, held: Mapping[str, Counterpart], values: Mappi
             view = view_of(pieces, held[name].place)
             assert view is not None
             view.copy_(tensor.data.view(view.shape))
-    return Subject(changed, pieces, named=subject.named)
+    return subject._replace(model=changed, state=pieces, lacking=())
 
 
 def _drawn(own: torch.Tensor, generator: torch.Generator, *, positive: bool) -> torch.Tensor:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import torch
 
 from weir.kernel_eval.gpu.cuda_driver import CudaDriverError
-from weir.kernel_eval.ipc import tensor_arena
+from weir.kernel_eval.ipc import tensor_arena, unwritten
 from weir.kernel_eval.ipc.framing import ChannelClosed, receive, send
 from weir.kernel_eval.ipc.messages import (
     ArenaSpec,
@@ -45,7 +45,6 @@ from weir.kernel_eval.replay.device.kernels import DeviceKernels
 from weir.kernel_eval.replay.device.tuning import Tuning
 from weir.kernel_eval.replay.ir_launches import LaunchFailed
 from weir.kernel_eval.replay.steps import (
-    FILLS,
     Left,
     changed,
     fresh_storages,
@@ -121,12 +120,11 @@ class DevicePlayer:
         try:
             record = self._records[message.record]
             self._choose(record, memory, message.arena)
-            fill = FILLS[self._num_played % len(FILLS)]
-            self._num_played += 1
+            number, self._num_played = self._num_played, self._num_played + 1
             left = self._left if message.state == "continued" else {}
             if message.state != "given":
                 self._left = left
-            return play(record, memory, message.arena, marks=message.marks, fill=fill, left=left)
+            return play(record, memory, message.arena, marks=message.marks, number=number, left=left)
         finally:
             torch.cuda.synchronize()
             memory.close()
@@ -163,16 +161,16 @@ class DevicePlayer:
 
 
 def play(
-    record: _Loaded, memory: tensor_arena.Memory, spec: ArenaSpec, *, marks: bool, fill: int, left: Left
+    record: _Loaded, memory: tensor_arena.Memory, spec: ArenaSpec, *, marks: bool, number: int, left: Left
 ) -> Played:
     """Run a record on the inputs and the state of an arena, and write its outputs there.
 
-    `fill`: the content of each byte of memory that no step has written. `left`: the state that earlier calls left, if
-    it differs from the arena's; takes what this call leaves. Raises `LaunchFailed`, ValueError for steps
+    `number`: that of the call, by which memory that no step has written is filled. `left`: the state that earlier calls
+    left, if it differs from the arena's; takes what this call leaves. Raises `LaunchFailed`, ValueError for steps
     that are refused, and errors of the device.
     """
     trace = record.trace
-    storages, buffers = _guarded(trace, memory, spec, fill, left)
+    storages, buffers = _guarded(trace, memory, spec, number, left)
     _execute(record, storages)
     for storage, buffer in zip(trace.storages, buffers, strict=True):
         before, after = buffer[:_GUARD_BYTES], buffer[_GUARD_BYTES + storage.size_bytes :]
@@ -185,21 +183,22 @@ def play(
     chosen = tuple(launch.ir for _, launch in sorted(record.chosen.items()) if launch.ir is not None)
     if not marks:
         return Played((), inputs, chosen=chosen, changed_state=state)
-    without = fresh_storages(trace, memory, spec, fill)
+    without = fresh_storages(trace, memory, spec, number)
     _execute(record, without, launches=False)
     coverage = tuple(_coverage(output, storages, without) for output in trace.outputs)
     return Played(coverage, inputs, chosen=chosen, changed_state=state)
 
 
 def _guarded(
-    trace: Trace, memory: tensor_arena.Memory, spec: ArenaSpec, fill: int, left: Left
+    trace: Trace, memory: tensor_arena.Memory, spec: ArenaSpec, number: int, left: Left
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """The storages of a trace as `fresh_storages` makes them, and the buffers within which they lie."""
     given = given_to(spec)
     storages, buffers = [], []
     for storage in trace.storages:
         buffer = torch.full((storage.size_bytes + 2 * _GUARD_BYTES,), _GUARD, dtype=torch.uint8, device=memory.device)
-        inner = buffer[_GUARD_BYTES : _GUARD_BYTES + storage.size_bytes].fill_(fill)
+        inner = buffer[_GUARD_BYTES : _GUARD_BYTES + storage.size_bytes]
+        unwritten.fill(inner, number)
         if storage.kind in given:
             flat = tensor_arena.flat_view(memory, given[storage.kind][storage.index])
             if flat.numel():

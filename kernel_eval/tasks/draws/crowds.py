@@ -43,4 +43,4 @@ def at_one_place(declared: torch.Tensor, seen: Integers) -> torch.Tensor:
     if seen.sorted:
         fixed[..., 1:-1] = False  # which follow from the order
     changed = torch.where(fixed.to(declared.device), declared, changed.view(declared.shape))
-    return changed.sort(-1).values if seen.sorted else changed
+    return seen.in_order(changed)

@@ -5,6 +5,7 @@ Random numbers do not repeat, so that an order of distinct values would do for a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -14,9 +15,10 @@ from weir.kernel_eval.tasks.draws.places import distinct, extremes, seldom, some
 _SHARE = 8  # one of so many values is taken from another place
 _EVEN_SHARE = 16  # one of so many rows holds one value everywhere
 _PARTS = 4  # of a row, in each of which a lone value lies somewhere
+_FEWER = 64  # one of so many rows, which a judge lets a task leave open
 _LEAST_EXTREMES = 4  # values, of which two are the largest and two the least
 _FEW_VALUES = 16  # or fewer: a mask
-_LEAST_SORTED = 8  # values in a row, which are in order by chance once in 40,320
+_LEAST_SORTED, _LEAST_ORDERS = 3, 100  # values in a row; orders that all rows could have, of which one is by chance
 
 
 def with_repeats(value: torch.Tensor) -> torch.Tensor:
@@ -87,6 +89,17 @@ def with_extremes_again(value: torch.Tensor) -> torch.Tensor:
     return _twice(changed.view(1, -1)).view(value.shape)
 
 
+def with_extremes_twice(value: torch.Tensor) -> torch.Tensor:
+    """The largest and the least value of some rows twice: which of them it is, a task that chooses leaves open."""
+    if value.dim() < 2 or value.shape[-1] < _LEAST_EXTREMES or value.numel() < 2 * _FEWER * value.shape[-1]:
+        return value
+    changed = value.clone(memory_format=torch.contiguous_format)
+    rows = changed.view(-1, value.shape[-1])
+    at = distinct(len(rows) // _FEWER, len(rows)).to(value.device)
+    rows[at] = _twice(rows[at])
+    return changed
+
+
 def _twice(rows: torch.Tensor) -> torch.Tensor:
     for largest in (True, False):
         values, places = rows.topk(2, largest=largest)
@@ -95,11 +108,14 @@ def _twice(rows: torch.Tensor) -> torch.Tensor:
 
 
 def is_sorted(value: torch.Tensor) -> bool:
-    """Whether all rows are in order and hold several values, as the bounds of intervals do."""
+    """Whether all rows are in order, NaN last, and hold several values, as the bounds of intervals do."""
     if value.dim() == 0 or value.shape[-1] < _LEAST_SORTED or value.is_complex() or value.dtype is torch.bool:
         return False
-    in_order = bool((value[..., 1:] >= value[..., :-1]).all())
-    return in_order and bool((value[..., 0] < value[..., -1]).all())
+    if math.lgamma(value.shape[-1] + 1) * (value.numel() // value.shape[-1]) < math.log(_LEAST_ORDERS):
+        return False
+    one, next_one, last = value[..., :-1], value[..., 1:], value[..., -1]
+    in_order = bool(((next_one >= one) | (next_one != next_one)).all())
+    return in_order and bool(((value[..., 0] < last) | (last != last)).all())
 
 
 def in_form_of(value: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -26,6 +26,8 @@ _FEW = 256  # elements
 _CHANCE = 1.25  # times as many positions as by chance may hold the same value in all draws, and some deviations more
 _DEVIATIONS = 4.0
 _FEW_VALUES = 16
+_MASK = 2  # values
+_MANY_PAIRS = 32  # rows of two values, which are all in order by no chance
 _MAX_RANGE = 2**62
 _MOST = 2**30  # beyond a range: kernels may count and sum in 32 bits
 _COUNTED_BITS = 32
@@ -43,11 +45,16 @@ class Integers(NamedTuple):
 
     values: torch.Tensor
     fixed: torch.Tensor  # positions with the same value in each draw; shape of the tensor
-    sorted: bool
+    sorted: bool  # along rows: rising, or a mask that `descends`
     distinct: bool  # along rows, but for the value that says that there is none
     sums_are_fixed: bool  # of rows
     symmetric: bool
     has_least_rows: bool = False  # some hold the least value everywhere, so that all may
+    descends: bool = False
+
+    def in_order(self, value: torch.Tensor) -> torch.Tensor:
+        """A tensor with its rows in the order of the task's own."""
+        return value.sort(-1, descending=self.descends).values if self.sorted else value
 
 
 def left_out_labels(seen: Integers, asked: Collection[int]) -> list[int]:
@@ -78,17 +85,22 @@ def observed(draws: list[torch.Tensor]) -> Integers:
     rows = [draw.flatten(0, -2) if draw.dim() > 1 else draw.reshape(1, -1) for draw in wide]
     ordered = [row.sort(-1).values for row in rows]
     long = first.dim() > 0 and first.shape[-1] > 2
+    are_many = first.dim() > 0 and first.shape[-1] > 1 and sum(map(len, rows)) >= _MANY_PAIRS
+    rises = all(torch.equal(*pair) for pair in zip(rows, ordered, strict=True))
     sums = [row.sum(-1) for row in rows]
     values = torch.unique(torch.cat([draw.reshape(-1) for draw in wide]))
+    is_mask = len(values) <= _MASK and not rises
+    falls = is_mask and all(torch.equal(row, other.flip(-1)) for row, other in zip(rows, ordered, strict=True))
     may_be_places = len(values) > 0 and int(values[-1]) - int(values[0]) <= _MOST_PLACES  # else chance repeats none
     return Integers(
         values,
         fixed,
-        long and all(torch.equal(*pair) for pair in zip(rows, ordered, strict=True)),
+        (long or are_many) and (rises or falls),
         long and may_be_places and all(map(functools.partial(_are_distinct, none=_none(values)), ordered)),
         long and all(torch.equal(sums[0], other) for other in sums[1:]),
         all(_is_symmetric(draw) for draw in wide),
         long and len(values) > 1 and any(bool((row == values[0]).all(-1).any()) for row in rows),
+        falls,
     )
 
 
@@ -129,10 +141,9 @@ def redrawn_integers(declared: torch.Tensor, seen: Integers) -> torch.Tensor:
     drawn = _shuffled(wide) if only_order else _from_slices(wide, seen.values)
     if seen.symmetric:
         drawn = drawn.tril() + drawn.tril(-1).mT
-    if seen.sorted:
-        drawn = drawn.sort(-1).values
     if not only_order:
         drawn = torch.where(seen.fixed, wide, drawn)
+    drawn = seen.in_order(drawn)
     made = torch.empty_strided(declared.shape, declared.stride(), dtype=declared.dtype, device=declared.device)
     return made.copy_(drawn)
 
@@ -263,7 +274,7 @@ def left_out(declared: torch.Tensor, seen: Integers, asked: Sequence[int] = ()) 
     kept = values[~torch.isin(values, taken)]
     others = kept[torch.randint(len(kept), declared.shape, device=declared.device)]
     changed = torch.where(torch.isin(declared, taken) & ~seen.fixed.to(declared.device), others, declared)
-    return changed.sort(-1).values if seen.sorted else changed
+    return seen.in_order(changed)
 
 
 def reordered(declared: torch.Tensor, seen: Integers, only_computes: bool) -> torch.Tensor:
@@ -283,7 +294,7 @@ def reordered(declared: torch.Tensor, seen: Integers, only_computes: bool) -> to
         return declared
     drawn = any_seen(declared.numel(), seen.values).view(declared.shape)
     drawn[..., 0], drawn[..., -1] = declared[..., 0].cpu(), declared[..., -1].cpu()
-    return drawn.sort(-1).values.to(declared.dtype).to(declared.device)
+    return seen.in_order(drawn).to(declared.dtype).to(declared.device)
 
 
 def without_zeros(value: torch.Tensor) -> torch.Tensor:

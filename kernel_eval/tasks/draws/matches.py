@@ -54,7 +54,7 @@ def matched(values: Sequence[torch.Tensor], known: Sequence[Integers]) -> list[t
         own = value.cpu().to(torch.int64)
         keeps = seen.fixed | ((torch.randint(_OWN, value.shape) == 0) & ~is_whole) if len(values) > 1 else seen.fixed
         drawn = torch.where(keeps, own, drawn)
-        drawn = drawn.sort(-1).values if seen.sorted else _with_rows_again(drawn, seen.fixed)
+        drawn = seen.in_order(drawn) if seen.sorted else _with_rows_again(drawn, seen.fixed)
         changed.append(drawn.to(value.dtype).to(value.device))
     return changed
 

@@ -28,7 +28,8 @@ class SideEffects(NamedTuple):
     """The tensors among the inputs that a call writes to, by number, and what it changes of the model, by name.
 
     spare: inputs that may stay as they are · keeps: whether the model differs after a call, in whatever it holds ·
-    fewest: the elements of the smallest tensor that it returns, 0 if it returns none.
+    fewest: the elements of the smallest tensor that it returns, 0 if it returns none · returns_state: whether one lies
+    in the memory of a parameter or buffer · returns_sequence: whether they come in a list or a tuple.
     """
 
     inputs: tuple[int, ...] = ()
@@ -36,6 +37,8 @@ class SideEffects(NamedTuple):
     state: tuple[str, ...] = ()
     keeps: bool = False
     fewest: int = 0
+    returns_state: bool = False
+    returns_sequence: bool = False
 
 
 class _Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -109,8 +112,10 @@ def side_effects(model: Any, inputs: list[Any], watch: contextlib.AbstractContex
     ]
     in_place = {n for n in written if writes.to.get(_storage(given[n]), {""}) <= _ACTIVATIONS}
     spare = in_place | {n for n in written if _storage(given[n]) in returned}
+    returns_state = any(_storage(tensor) in returned for tensor in held.values())
+    of_answer = fewest, returns_state, isinstance(answer, list | tuple)
     if called is model:
-        return SideEffects(tuple(written), frozenset(spare), fewest=fewest)
+        return SideEffects(tuple(written), frozenset(spare), (), False, *of_answer)
     after, then = dict(named_tensors(called)), dict(named_tensors(model))
     state = tuple(
         name
@@ -119,7 +124,7 @@ def side_effects(model: Any, inputs: list[Any], watch: contextlib.AbstractContex
     )
     keeps = bool(state) or _have_changed(before, list(_attributes(called)), list(_attributes(model)))
     same_form = tuple(name for name in state if _form(after[name]) == _form(then[name]))
-    return SideEffects(tuple(written), frozenset(spare), same_form, keeps, fewest)
+    return SideEffects(tuple(written), frozenset(spare), same_form, keeps, *of_answer)
 
 
 def _copied(model: Any) -> Any:

@@ -21,6 +21,8 @@ _BOUNDS = frozenset(
         *("relu", "relu6", "renorm"),
     }
 )
+_MATCHES = _EQUALITIES | {"isin"}
+_FEW = 16  # numbers
 _EXISTENCE = frozenset({"any", "all"})
 _SIGNS = frozenset({"sign", "sgn", "heaviside", "signbit"})
 _LOSSES = {"smooth_l1_loss": "beta", "huber_loss": "delta"}  # between two formulas, at a distance of the inputs
@@ -99,9 +101,12 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.matches = self.matches or any(map(_is_float, args[1:]))
                 self._note_one(result)
         else:
-            if name in _EQUALITIES and type(args[1]) is int and _address(args[0]) not in self._computed:
-                self.integers.add(args[1])
+            if name in _MATCHES and isinstance(given, torch.Tensor) and _address(given) not in self._computed:
+                self.integers |= set(map(int, self._few(args[1])))
             self._note_count(name, given, result)
+        if name in _COUNTS:
+            values, bounds = args[:2] if name == "bucketize" else args[1::-1]
+            self._ask((values, bounds))
         accumulates = name in _PUTS and len(args) > _ACCUMULATES_AT and bool(args[_ACCUMULATES_AT])
         self.adds = self.adds or name in _ADDS or accumulates
         self.stores = self.stores or name in _STORES or (name in _PUTS and not accumulates)
@@ -128,9 +133,15 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return any((number, not way) not in self.outcomes for number, way in self.outcomes)
 
     def _ask(self, compared: tuple[Any, ...]) -> None:
-        """Note a number that an input itself is compared with."""
-        if len(compared) > 1 and type(compared[1]) in (int, float) and _address(compared[0]) not in self._computed:
-            self.values.add(float(compared[1]))
+        """Note numbers that an input itself is compared with."""
+        if len(compared) > 1 and _is_float(compared[0]) and _address(compared[0]) not in self._computed:
+            self.values |= set(map(float, self._few(compared[1])))
+
+    def _few(self, numbers: Any) -> list[Any]:
+        """A number, or the few of a tensor that was not computed, as a buffer of special tokens has them."""
+        if isinstance(numbers, torch.Tensor) and numbers.numel() <= _FEW and _address(numbers) not in self._computed:
+            return numbers.flatten().tolist()
+        return [numbers] if type(numbers) in (int, float) else []
 
     def _note(self, decided: torch.Tensor) -> None:
         number, self._num_decisions = self._num_decisions, self._num_decisions + 1

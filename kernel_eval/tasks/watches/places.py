@@ -16,24 +16,33 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from weir.kernel_eval.tasks.watches.pointwise import is_whole
 
 _EQUALITIES = frozenset({"eq", "ne"})
+_TAKEN_AT = {"nll_loss_forward": 1, "nll_loss2d_forward": 1, "gather": 2}  # of labels among the arguments
 _SHARES = 0.25, 0.5, 1.0  # of an input that are put right, of which one is drawn for each row
 
 
 class _Places(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While the mode is active, integers of `own` become what they are compared with, in some places."""
+    """While the mode is active, integers of `own` become what they are compared with, in some places.
+
+    `labels`: not those, but where they say which value of a row is taken, they say the place of the largest.
+    """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # else the first operator imports torch._dynamo, which takes seconds
 
-    def __init__(self, own: list[torch.Tensor]) -> None:
+    def __init__(self, own: list[torch.Tensor], *, labels: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._labels = labels
         self._own = {tensor.untyped_storage().data_ptr() for tensor in own if tensor.numel()}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func.__name__.partition(".")[0] in _EQUALITIES and all(map(_are_several, args[:2])):
+        name = func.__name__.partition(".")[0]
+        at = _TAKEN_AT.get(name, 0)
+        if self._labels and len(args) > at > 0 and self._is_own(args[at]):
+            _take_largest(args[at], args[0], args[1] if name == "gather" else min(1, args[0].dim() - 1))
+        elif not self._labels and name in _EQUALITIES and all(map(_are_several, args[:2])):
             one, other = args[:2] if self._is_own(args[0]) else args[1::-1]
             if self._is_own(one) and not self._is_own(other):
                 _put(one, other)
@@ -43,11 +52,16 @@ class _Places(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return value.untyped_storage().data_ptr() in self._own
 
 
-def with_places(call: Callable[[list[Any]], Any], numbers: Collection[int], inputs: list[Any]) -> list[Any]:
-    """Inputs in which some integers are what `call` compares them with; `numbers` of tensors say which may change."""
+def with_places(
+    call: Callable[[list[Any]], Any], numbers: Collection[int], inputs: list[Any], *, labels: bool = False
+) -> list[Any]:
+    """Inputs in which some integers are what `call` compares them with; `numbers` of tensors say which may change.
+
+    `labels`: those that say which value of a row `call` takes are the places of the largest instead.
+    """
     changed: list[Any] = tree_map_only(torch.Tensor, torch.clone, inputs)
     tensors, given = _tensors(changed), _tensors(inputs)
-    with _Places([tensors[number] for number in numbers]):
+    with _Places([tensors[number] for number in numbers], labels=labels):
         call(changed)
     for number in set(range(len(given))).difference(numbers):  # which the task may have changed
         tensors[number].copy_(given[number])
@@ -56,6 +70,13 @@ def with_places(call: Callable[[list[Any]], Any], numbers: Collection[int], inpu
 
 def _tensors(inputs: list[Any]) -> list[torch.Tensor]:
     return [value for value in tree_leaves(inputs) if isinstance(value, torch.Tensor)]
+
+
+def _take_largest(labels: torch.Tensor, values: torch.Tensor, dimension: int) -> None:
+    """Labels that are no mark (-100) become the places of the largest values."""
+    places = values.argmax(dimension, keepdim=labels.dim() == values.dim())
+    if places.shape == labels.shape:
+        labels.copy_(torch.where(labels < 0, labels, places.to(labels.dtype)))
 
 
 def _put(one: torch.Tensor, other: torch.Tensor) -> None:

@@ -39,7 +39,7 @@ _GATES = {"sigmoid": 1, "sigmoid_": 1, "tanh": 1, "tanh_": 1, "mkldnn_rnn_layer"
 _QUOTIENTS = _DIVIDE | {"reciprocal", "rsqrt", "sqrt", "log", "log2", "sign", "sgn", "atan2", "addcdiv", "addcdiv_"}
 _AT_PLACES = frozenset(
     """index index_add index_add_ index_put index_put_ _index_put_impl_ index_reduce index_reduce_ index_select gather
-    scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ bincount nonzero cumsum eq
+    scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ take bincount nonzero cumsum eq
     """.split()  # noqa: SIM905  # read as a text
 )  # take integers, and do something where they say
 _OF_GROUPS = frozenset({"scatter_reduce", "index_reduce", "segment_reduce"})
@@ -58,9 +58,9 @@ _MATCH = frozenset({"eq", "ne", "isin"})
 _TURN = frozenset({"where", "abs", "maximum", "minimum", "topk", "sort", "masked_fill"}) | _EXTREMES
 _ASK = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "relu", "clamp_max", "minimum", "_local_scalar_dense"}) | _BOUND
 # Formulas of these pass through one, so that small results are off by a rounding of it: `2 * sigmoid(2 * x) - 1` for a
-# tangent, `log(1 + exp(x))` for a softplus, `exp(x) - 1` in an elu.
+# tangent, `log(1 + exp(x))` for a softplus, `exp(x) - 1` in an elu, `x * (1 + erf(…)) / 2` for a gelu.
 THROUGH_ONE = frozenset(
-    "tanh expm1 log1p softplus log_sigmoid_forward mish logaddexp elu sinh asinh atanh".split()  # noqa: SIM905
+    "tanh expm1 log1p softplus log_sigmoid_forward mish logaddexp elu gelu sinh asinh atanh".split()  # noqa: SIM905
 )
 
 
@@ -86,6 +86,7 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.takes_any_of_equal = False  # values, where torch does not say which
         self.joins_groups = False  # an operator gives the largest, the least or the product of what meets at a place
         self.makes_places = False  # which follow from floats: the place of a largest value
+        self.takes_labels = False  # it takes the value of a row that integers say
         self.asked: set[int] = set()  # which the task asks its integers for, and labels that it leaves out
         self.matches_integers = False  # it is asked which integers are equal to others
         self.stores = False  # at places, of which two may be the same
@@ -156,6 +157,7 @@ class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.asked.add(args[1])
         elif name in _IGNORING:
             self.asked.add(args[_IGNORED_AT])
+        self.takes_labels |= name in _IGNORING or (name == "gather" and args[0].is_floating_point())
         self.matches_integers |= name in _MATCH and sum(map(is_whole, given)) > 1
         self.joins_groups |= name.removesuffix("_") in _OF_GROUPS
         self.takes_places |= name in _AT_PLACES and any(map(is_whole, given))

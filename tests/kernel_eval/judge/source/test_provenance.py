@@ -251,6 +251,24 @@ def test_a_cast_that_drops_values_is_a_computation(source: str, target: str, com
     assert (broken and broken[0]) == ("torch_operator" if computes else None)
 
 
+@pytest.mark.parametrize(("changing", "size", "computes"), [((), 64, False), ((3,), 64, True), ((3,), 8, False)])
+def test_what_earlier_calls_left_in_the_state_is_no_constant(
+    changing: tuple[int, ...], size: int, computes: bool
+) -> None:
+    state, made = Place(0, "float32", (2,), (1,), 0), Place(1, "float32", (2,), (1,), 0)
+    product = Operator("aten.mul.Tensor", (state, state), {}, (made,))
+    trace = Trace((Storage("state", 3, size), Storage("fresh", 0, 64)), (product, launched(made)), (made,))
+    broken = provenance.broken_by(trace, NONE, changing=changing)
+    assert (broken and broken[0]) == ("torch_operator" if computes else None)
+
+
+def test_a_copy_that_is_a_view_of_another_type_is_a_computation() -> None:
+    x, made = Place(0, "int64", (4,), (1,), 0), Place(1, "float16", (16,), (1,), 0)
+    copied = Operator("aten.view_copy.dtype", (x,), {}, (made,))
+    trace = Trace((Storage("input", 0, 32), Storage("fresh", 0, 32)), (copied, launched(made)), (made,))
+    assert (provenance.broken_by(trace, NONE) or ("",))[0] == "torch_operator"
+
+
 MOVED = ["flip", "roll", "index.Tensor", "index_select", "gather", "unfold_copy", "im2col", "reflection_pad1d", "clone"]
 
 

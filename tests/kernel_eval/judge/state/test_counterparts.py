@@ -38,6 +38,9 @@ def test_other_values_and_places_outside_are_no_counterparts() -> None:
     state, places = of_candidate(running_mean=torch.full((4,), 2.0), running_var=torch.ones(4))
     places[1] = NamedPlace("running_var", Place(1, "float32", (5,), (1,), 0))
     assert counterparts(model, {"running_mean", "running_var"}, state, places) == {}
+    state, places = of_candidate(running_var=torch.ones(4))
+    places[0] = NamedPlace("running_var", Place(0, "float32", (1,) * 70 + (4,), (4,) * 70 + (1,), 0))
+    assert counterparts(model, {"running_var"}, state, places) == {}, "more dimensions than operators take"
 
 
 def test_a_thousand_names_of_one_large_tensor_are_not_all_read() -> None:

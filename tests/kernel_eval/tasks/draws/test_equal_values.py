@@ -58,6 +58,22 @@ def test_other_tensors_are_replaced_by_any_values(like: torch.Tensor) -> None:
     assert in_form_of(value, like) is value
 
 
+@pytest.mark.parametrize(
+    ("like", "is_in_order"),
+    [
+        (torch.tensor([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4]), True),
+        (torch.tensor([0.1, 0.2, 0.4, 0.8, 1.6]), True),
+        (torch.tensor([0.1, 0.2, 0.4, 0.8]), False),  # one draw of 24 is
+        (torch.tensor([0.1, 0.2, 0.4]).expand(4, 3), True),
+        (torch.tensor([0.2, 0.1, 0.4]).expand(4, 3), False),
+        (torch.zeros(4, 3), False),
+    ],
+)
+def test_few_values_are_in_order_by_no_chance(like: torch.Tensor, is_in_order: bool) -> None:
+    value = torch.arange(like.shape[-1]).flip(0).float().expand(like.shape)
+    assert torch.equal(in_form_of(value, like), value.flip(-1)) == is_in_order
+
+
 @pytest.mark.parametrize("form", OF_ANGLES)
 def test_each_draw_of_a_task_keeps_them(form: str) -> None:
     reference = Reference(TASK.replace("TWICE", OF_ANGLES[form]), 30.0)

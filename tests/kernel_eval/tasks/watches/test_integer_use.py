@@ -28,6 +28,25 @@ USES: dict[str, tuple[Callable[[Any, Any], torch.Tensor], frozenset[int], dict[i
 }  # fmt: skip
 
 
+PLACED: dict[str, tuple[Callable[..., torch.Tensor], bool]] = {
+    "an index": (lambda x, n: x[:, n], True),
+    "a view of it": (lambda x, n: x.gather(1, n.view(4, 1)), True),
+    "a copy of it": (lambda x, n: x.index_select(1, n.clone().int()), True),
+    "one that a guard replaces": (lambda x, n: x.gather(1, torch.where(n != -100, n, 0)[:, None]), False),
+    "a length": (lambda x, n: x * (torch.arange(6) < n[:, None]), False),
+}
+
+
+@pytest.mark.parametrize("use", PLACED)
+def test_what_says_where_to_read_as_it_is_is_known(use: str) -> None:
+    function, is_placed = PLACED[use]
+    given = [torch.randn(4, 6), torch.tensor([1, 2, 3, 4])]
+    watched = IntegerUse(given)
+    with watched:
+        function(*given)
+    assert watched.placed == ({0} if is_placed else set())
+
+
 @pytest.mark.parametrize("use", USES)
 def test_an_integer_is_known_by_what_is_done_with_it(use: str) -> None:
     function, compared, shifts, bounds = USES[use]

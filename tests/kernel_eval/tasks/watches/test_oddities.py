@@ -1,4 +1,4 @@
-"""NaN that answers of integers do not show."""
+"""NaN that answers of integers do not show, and places below zero, are none of a task whose own draw has none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 from weir.kernel_eval.tasks.input_variants import HARDEST, Draw, Variant
 from weir.kernel_eval.tasks.reference import Reference
-from weir.kernel_eval.tasks.watches.nans import Nans
+from weir.kernel_eval.tasks.watches.oddities import Oddities
 
 TASK = """
 import torch
@@ -22,18 +22,39 @@ def get_inputs():
 
 
 def test_nan_is_noted_wherever_it_occurs() -> None:
-    with Nans() as none:
+    with Oddities() as none:
         torch.rand(4).log().argmax()
-    with Nans() as hidden:
+    with Oddities() as hidden:
         (-torch.ones(4)).log().argmax()
-    assert (none.occur, hidden.occur) == (False, True)
+    assert (none.gives_nan, hidden.gives_nan) == (False, True)
 
 
 def test_nan_of_memory_that_holds_anything_is_not_noted() -> None:
     held = torch.full((16,), torch.nan)
-    with Nans() as nans:
+    with Oddities() as found:
         torch.empty(16).set_(held.untyped_storage(), 0, (16,)).clone()[2:].contiguous()
-    assert not nans.occur
+    assert not found.gives_nan
+
+
+PLACES = ["y[0, (x * 63).long()]", "y[0].take((x * 63).long())", "y[0].index_put(((x * 63).long(),), y, True)"]
+
+
+@pytest.mark.parametrize("function", PLACES)
+def test_places_below_zero_are_noted_and_drawn_only_where_the_task_has_some(function: str) -> None:
+    x, y = torch.rand(16, 64), torch.randn(16, 64)
+    for shift, negative in ((0.0, False), (-0.5, True)):
+        with Oddities() as found:
+            eval(function, {"torch": torch, "x": x + shift, "y": y})
+        assert found.counts_from_end == negative
+    for given, least in (("torch.rand(16, 64)", 0.0), ("torch.rand(16, 64) - 0.5", -1.0)):
+        task = TASK.replace("FUNCTION", function).replace("torch.rand(16, 64) + 0.01", given)
+        reference = Reference(task, 30.0)
+        model = reference.build([], 1)
+        found_least = 0.0
+        for seed, draw in enumerate((HARDEST, Variant(Draw.NEGATED), Variant(Draw.MILD), Variant(Draw.SIGNED))):
+            (x, _), _, _ = reference.question(model, seed, draw)
+            found_least = min(found_least, float((x * 63).long().min()))
+        assert found_least == 0 if least == 0 else found_least < 0
 
 
 @pytest.mark.parametrize("function", ["(x.log() + y).argmax(-1)", "torch.floor(x.log2()).int()"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from weir.kernel_eval.judge.checks.played_trials import num_made
+from weir.kernel_eval.judge.checks.expected_answers import num_made
 
 
 def test_a_copy_with_few_changes_is_made_where_it_differs() -> None:

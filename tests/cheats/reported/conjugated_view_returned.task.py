@@ -1,0 +1,6 @@
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x, f):
+        return torch.view_as_complex(x.view(*x.shape[:-1], -1, 2)) * f
+def get_inputs(): return [torch.randn(64, 128), torch.polar(torch.ones(64, 64), torch.rand(64, 64))]
+def get_init_inputs(): return []

@@ -1,0 +1,8 @@
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+def get_inputs(): return [torch.randn(1000)]
+def get_init_inputs(): return []
