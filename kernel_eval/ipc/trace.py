@@ -55,6 +55,9 @@ class Named(msgspec.Struct, frozen=True, tag="n", array_like=True):
     name: str
 
 
+_LIKE, _NEW = "empty_like zeros_like ones_like full_like", "new_empty new_empty_strided new_zeros new_ones new_full"
+OF_A_FORM = frozenset(f"{_LIKE} {_NEW}".split())
+"""Operators of torch, by name, that take no more of their first argument than its form."""
 EXTENSION = "extension"  # in place of an operator's name: an action of a candidate's extension, named by its argument
 DEVICE = Named("torch", "device")  # the device of the evaluation
 
@@ -168,11 +171,12 @@ Step = Operator | Launch | NativeLaunch
 
 
 class Trace(msgspec.Struct, frozen=True, array_like=True):
-    """The record of one call."""
+    """The record of one call. `num_repeated`: how many steps are those of earlier calls, which come first."""
 
     storages: tuple[Storage, ...]
     steps: tuple[Step, ...]
     outputs: tuple[Place | Opaque, ...]
+    num_repeated: Count = 0
 
     @property
     def launches(self) -> list[Launch]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from weir.kernel_eval.ir.types import Type
 
+EARLY, PIPELINED = "early", "pipelined"  # of a load that its loop takes before stores, and of such a loop
 PROMISE = "promise"  # an operation that the reader adds: what the text says that a value is, in hints to the compiler
 
 

@@ -13,7 +13,19 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from weir.kernel_eval.ipc.messages import Recorded
-from weir.kernel_eval.ipc.trace import Argument, Descriptor, Launch, Many, Operator, Place, Step, Storage, Trace, places
+from weir.kernel_eval.ipc.trace import (
+    OF_A_FORM,
+    Argument,
+    Descriptor,
+    Launch,
+    Many,
+    Operator,
+    Place,
+    Step,
+    Storage,
+    Trace,
+    places,
+)
 
 # by position in a trace: the call that left a storage, and the position in that call's trace
 Kept = Mapping[int, tuple[int, int]]
@@ -51,7 +63,9 @@ def _with_steps(recorded: Recorded, earlier: Recorded, found: Mapping[int, int])
                 made_of += [None] * (number - len(made_of)) + list(earlier.made_of[step.ir : step.ir + 1])
             step = msgspec.structs.replace(step, ir=number)
         repeated.append(_moved(step, positions))
-    trace = Trace(tuple(storages), (*repeated, *recorded.trace.steps), recorded.trace.outputs)
+    own = recorded.trace
+    num_repeated = len(repeated) + own.num_repeated
+    trace = Trace(tuple(storages), (*repeated, *own.steps), own.outputs, num_repeated)
     return msgspec.structs.replace(recorded, trace=trace, irs=tuple(irs), made_of=tuple(made_of))
 
 
@@ -59,7 +73,7 @@ def _makers(trace: Trace, needed: set[int]) -> tuple[list[Step], set[int]]:
     """The steps that may have made storages, in order, and all storages that they touch; none of them is an input."""
     inputs = {at for at, storage in enumerate(trace.storages) if storage.kind in ("input", "earlier", "unknown")}
     kept: list[Step] = []
-    for step in reversed(trace.steps):
+    for step in map(_without_form, reversed(trace.steps)):
         if isinstance(step, Operator):
             written = {place.storage for place in step.results}
             touched = written | {place.storage for place in places([*step.arguments, *step.keywords.values()])}
@@ -69,6 +83,13 @@ def _makers(trace: Trace, needed: set[int]) -> tuple[list[Step], set[int]]:
             needed = needed | touched
             kept.append(step)
     return kept[::-1], needed
+
+
+def _without_form(step: Step) -> Step:
+    """An operator that takes no more than the form of a tensor (`zeros_like`) takes that of its own result."""
+    if not isinstance(step, Operator) or step.name.split(".")[1] not in OF_A_FORM or len(step.results) != 1:
+        return step
+    return msgspec.structs.replace(step, arguments=(step.results[0], *step.arguments[1:]))
 
 
 def _position(storages: Sequence[Storage], storage: Storage) -> int:

@@ -22,6 +22,7 @@ from weir.kernel_eval.ir.grid.run import Argument, DescriptorArgument, PointerAr
 from weir.kernel_eval.ir.limits import RunLimits
 from weir.kernel_eval.ir.module import Module
 from weir.kernel_eval.ir.text.parser import parse
+from weir.kernel_eval.ir.text.pipelines import mark_pipelined
 from weir.kernel_eval.replay.values import offset_bytes
 
 _FAULTS: dict[str, Refusal] = {
@@ -43,6 +44,9 @@ class LaunchFailed(Exception):
         self.waits = waits
 
 
+_STAGES = 3  # where a launch names none, as Triton has it for NVIDIA's devices
+
+
 class IrLaunches:
     """The kernels of one record, read by the constructor. Raises `LaunchFailed`."""
 
@@ -55,7 +59,10 @@ class IrLaunches:
         self.num_rounded_dots = 0  # launches since `begin` whose products of float32 a device rounds
         for ir in irs:
             try:
-                self._modules.append(parse(ir.text))
+                module = parse(ir.text)
+                stages = ir.options.get("num_stages")
+                mark_pipelined(module, stages if isinstance(stages, int) else _STAGES)
+                self._modules.append(module)
             except IrError as error:
                 _refuse(error, ir.kernel)
 

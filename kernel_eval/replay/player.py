@@ -29,6 +29,7 @@ from weir.kernel_eval.ipc.messages import ArenaSpec, Done, Failed, FromWorker, L
 from weir.kernel_eval.ipc.trace import Launch, Opaque, Operator, Place, Trace
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.replay.ir_launches import IrLaunches, LaunchFailed
+from weir.kernel_eval.replay.kept import Kept
 from weir.kernel_eval.replay.steps import (
     Left,
     changed,
@@ -136,16 +137,25 @@ def play(
     that are refused.
     """
     left = {} if left is None else left
-    storages = fresh_storages(trace, memory, spec, number, left)
     stored: Stored = {}
-    for position, step in enumerate(trace.steps):
-        if isinstance(step, Launch):
-            stored[position] = launches.run(step, storages)
-        elif isinstance(step, Operator):
-            check_narrowing(step, storages)
-            _operate(step, storages)
-        else:
-            raise ValueError(f"{step.kernel} is machine code, which runs on a GPU only")
+
+    def run(kept: Kept) -> list[torch.Tensor]:
+        storages = fresh_storages(trace, memory, spec, number, left)
+        for position, step in enumerate(trace.steps):
+            kept.begin_step(position, storages)
+            if isinstance(step, Launch):
+                stored[position] = launches.run(step, storages)
+            elif isinstance(step, Operator):
+                check_narrowing(step, storages)
+                _operate(step, storages)
+            else:
+                raise ValueError(f"{step.kernel} is machine code, which runs on a GPU only")
+        return storages
+
+    kept = Kept(trace)
+    storages = run(kept)
+    if dirty := kept.left(storages):
+        storages = run(Kept(trace, dirty))
     write_outputs(trace, storages, memory, spec)
     inputs, state = changed(trace, storages, memory, spec, left)
     del storages  # the marks need as much

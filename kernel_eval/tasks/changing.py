@@ -20,6 +20,7 @@ from weir.kernel_eval.tasks.input_draws import (
     is_drawn_as_integers,
     redrawn,
     slices,
+    structure_of,
     sums_to_one,
     unsliced,
 )
@@ -28,6 +29,7 @@ from weir.kernel_eval.tasks.rows import spare
 
 _SHARE = 16  # one of so many slices is replaced
 _FAR_VALUE, _LESS, _LEAST = 1e5, 0.75, 1e-30  # beyond usual draws; so many times a value; a number that is not zero
+_OTHER_DRAWS = (1, 2)  # of a task's own
 _HALF_RANGE = 1e3  # of what half precision holds, in the scales of values
 
 Change = Callable[[torch.Tensor], torch.Tensor]
@@ -87,16 +89,45 @@ def integers_of(inputs: list[Any], known: Sequence[Integers]) -> list[tuple[int,
     return list(zip(integers, known, strict=False))
 
 
-def rows_in_order(inputs: list[Any], known: Sequence[Integers]) -> dict[int, Change]:
-    """How the tensors, by number, get their rows in order whose rows are: bounds, offsets, the masks of padding."""
-    floats = [at for at, tensor in enumerate(each_tensor(inputs)) if is_drawn(tensor) and is_sorted(tensor)]
-    rising: dict[int, Change] = dict.fromkeys(floats, lambda value: value.sort(-1).values)
-    return rising | {at: seen.in_order for at, seen in integers_of(inputs, known) if seen.sorted}
+def structured(inputs: list[Any], draw: Callable[[int], list[Any]]) -> frozenset[int]:
+    """The tensors of floats, by number, that are symmetric or have zeros at the same places in each draw of a task's.
+
+    `inputs`: of draw 0.
+    """
+    first = list(each_tensor(inputs))
+    found = {at for at, one in enumerate(first) if is_drawn(one) and not is_constant(one) and structure_of(one)}
+    for number in _OTHER_DRAWS if found else ():
+        other = list(each_tensor(draw(number)))
+        found = {at for at in found if _is_alike(first[at], other[at] if at < len(other) else None)}
+    return frozenset(found)
 
 
-def keeping_order(inputs: list[Any], in_order: Mapping[int, Change]) -> list[Any]:
-    """Inputs whose rows are put in order again, as `rows_in_order` says."""
-    for at, change in in_order.items():
+def _is_alike(one: torch.Tensor, other: torch.Tensor | None) -> bool:
+    """Whether another draw has the zeros of a tensor, and is symmetric if that is."""
+    if other is None or other.shape != one.shape or not torch.equal(one == 0, other == 0):
+        return False
+    return structure_of(other) is not None
+
+
+def structures(inputs: list[Any], known: Sequence[Integers], of_task: frozenset[int]) -> dict[int, Change]:
+    """What tensors, by number, have that changes keep: rows in order, symmetry, zeros.
+
+    Bounds, offsets and the masks of padding are in order. `of_task`: the tensors that are `structured` as the task
+    draws them.
+    """
+    found: dict[int, Change] = {at: seen.in_order for at, seen in integers_of(inputs, known) if seen.sorted}
+    for at, tensor in enumerate(each_tensor(inputs)):
+        keep = structure_of(tensor) if at in of_task and is_drawn(tensor) else None
+        if keep is not None:
+            found[at] = keep
+        elif is_drawn(tensor) and is_sorted(tensor):
+            found[at] = lambda value: value.sort(-1).values
+    return found
+
+
+def keeping(inputs: list[Any], structure: Mapping[int, Change]) -> list[Any]:
+    """Inputs with what `structures` found."""
+    for at, change in structure.items():
         inputs = changing(at, change)(inputs)
     return inputs
 

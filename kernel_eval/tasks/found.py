@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from weir.kernel_eval.tasks.changing import changing, each_tensor, is_drawn, of_scale
+from weir.kernel_eval.tasks.changing import changing, each_tensor, is_drawn, of_scale, structured
 from weir.kernel_eval.tasks.draws.integer_draws import Integers
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.input_draws import redrawn
@@ -35,7 +35,8 @@ class Found(NamedTuple):
     of special values that it names, such as NaN · added: small numbers that it adds, or takes as the least · orders: it
     asks which of two tensors is larger · ordered: integers, by number, of which it asks which is larger · counted:
     masks, by number, of which it makes a number that it keeps from being zero · placed: integers, by number, that say
-    where something lies as they are.
+    where something lies as they are · equal: those that are compared for equality · structured: floats, by number among
+    all tensors, that are symmetric or have zeros.
     """
 
     scales: tuple[float, ...] = ()
@@ -65,6 +66,8 @@ class Found(NamedTuple):
     ordered: tuple[tuple[int, int], ...] = ()
     counted: frozenset[int] = frozenset()
     placed: frozenset[int] = frozenset()
+    equal: frozenset[int] = frozenset()
+    structured: frozenset[int] = frozenset()
 
 
 _SCALES = (1e5, 1e7, 1e9, 1e12, 1e18)
@@ -83,6 +86,7 @@ def find(
     """
     ties = not harder_than_mixed(source)
     own = draw(0)
+    of_own = structured(own, draw)
     use, outputs = IntegerUse(own), []
     if seen:
         with contextlib.suppress(InvalidReference, UnsupportedReference), use:
@@ -124,6 +128,8 @@ def find(
         ordered=tuple(sorted(use.ordered)),
         counted=frozenset(use.counted),
         placed=frozenset(use.placed),
+        equal=frozenset(use.asked),
+        structured=of_own,
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from weir.kernel_eval.tasks.answers import Expected, far_apart, is_integer, largest, num_floating
-from weir.kernel_eval.tasks.changing import Change, Step, each_tensor, integers_of, keeping_order, rows_in_order
+from weir.kernel_eval.tasks.changing import Change, Step, each_tensor, integers_of, keeping, structures
 from weir.kernel_eval.tasks.draws.matches import may_match
 from weir.kernel_eval.tasks.effects.side_effects import named_tensors
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
@@ -46,7 +46,7 @@ class Hardener:
         self._source = source
         self._found: Found | None = None
         self._refused = Counter[tuple[Draw, bool, tuple[str, int]]]()  # how often, by draw, whether mixed, and step
-        self._in_order: dict[int, Change] = {}  # of the draw that is hardened
+        self._structure: dict[int, Change] = {}  # of the draw that is hardened
         self._accepted: set[tuple[str, int]] = set()  # steps, beside whatever draw
 
     def exact(self, model: Any) -> tuple[float, ...]:
@@ -83,7 +83,7 @@ class Hardener:
         levels = _levels(model) if known.orders or known.matches else ()
         found = found._replace(levels=levels, by_value=by_value, weights=weights, added=self._reference.added(model))
         drawn = question.inputs
-        self._in_order = rows_in_order(drawn, found.integers)
+        self._structure = structures(drawn, found.integers, found.structured)
         chosen = [*(steps if mixed else steps_across)(drawn, draw, found), *self._of_places(model, drawn, draw, found)]
         del drawn
         for number, choices in enumerate(chosen):
@@ -117,7 +117,7 @@ class Hardener:
                 return False
             torch.manual_seed((seed + (attempt << 32)) % (1 << 63))
             with contextlib.suppress(InvalidReference, UnsupportedReference):  # of a step that asks the task itself
-                changed = keeping_order(step.apply(question.inputs), self._in_order)
+                changed = keeping(step.apply(question.inputs), self._structure)
                 answer = self._answer_to(model, changed, question, step)
                 if answer is not None:
                     self._accepted.add(step.name)

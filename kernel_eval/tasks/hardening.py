@@ -314,12 +314,12 @@ def _of_wider(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
 def _of_whole_rows(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
     """Rows of integers that hold one value, or but at one place; single ones; values that occur nowhere."""
     tensors = list(each_tensor(inputs))
-    for at, seen in integers_of(inputs, found.integers):
+    for order, (at, seen) in enumerate(integers_of(inputs, found.integers)):
         rows = [functools.partial(even, seen=seen, ends=ends) for ends in _ENDS]
         yield [Step((f"even {ends}", at), changing(at, change)) for ends, change in zip(_ENDS, rows, strict=True)]
         for end in (0, -1):
             yield [Step((f"lone {end}", at), changing(at, functools.partial(lone, seen=seen, end=end)))]
-        for number in found.asked:
+        for number in found.asked if order in found.equal else ():
             asked = functools.partial(rows_of_asked, seen=seen, number=number)
             yield [Step((f"rows of {number}", at), changing(at, asked))]
         if tensors[at].numel() == 1:
@@ -340,7 +340,7 @@ def _of_guarded(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
             yield [Step((f"guarded {beyond}", at), changing(at, functools.partial(asked_for, numbers=(beyond,))))]
     for number, (at, _) in enumerate(integers_of(inputs, found.integers) if found.asked else ()):
         asked = [one for one in found.asked if one >= 0 or number not in found.placed]  # torch counts from the end then
-        if asked and tensors[at].dtype is not torch.bool:
+        if asked and number in found.equal and tensors[at].dtype is not torch.bool:
             yield [Step(("asked", at), changing(at, functools.partial(asked_for, numbers=asked)))]
 
 

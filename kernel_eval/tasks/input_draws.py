@@ -86,7 +86,7 @@ def _drawn(declared: torch.Tensor, draw: Draw, numbers: tuple[float, ...]) -> to
     if draw is Draw.SCALED:
         parts = slices(values)
         factors = torch.exp2(torch.rand(len(parts), 1, dtype=wide, device=values.device) * 4 - 2)
-        return unsliced(parts * factors, values)
+        return _keeping_structure(values, unsliced(parts * factors, values))
     of = _Of(_unit(declared), declared.dtype, numbers)
     if draw in _SPECIALS:
         return _with_specials(_keeping_structure(values, _by_draw(values, Draw.HARD, of)), _SPECIALS[draw])
@@ -303,13 +303,29 @@ def sums_to_one(values: torch.Tensor) -> bool:
     return bool(((values.sum(-1) - 1).abs() < _ONES_TOLERANCE).all())
 
 
-def _keeping_structure(declared: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
-    """The drawn values with the declared tensor's symmetry and exact zeros (triangles, padding, dropped values)."""
-    if declared.dim() >= 2 and declared.shape[-1] == declared.shape[-2] > 1 and torch.equal(declared, declared.mT):
-        drawn = drawn.tril() + drawn.tril(-1).mT
+def structure_of(declared: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    """What gives values of a tensor's shape its symmetry and exact zeros (triangles, padding); None if it has none."""
+    is_square = declared.dim() >= 2 and declared.shape[-1] == declared.shape[-2] > 1
+    is_symmetric = is_square and torch.equal(declared, declared.mT) and bool((declared != declared[..., :1, :1]).any())
     zeros = declared == 0
-    if int(zeros.sum()) * 100 > declared.numel():
-        drawn = drawn.masked_fill_(zeros, 0.0)
+    has_zeros = int(zeros.sum()) * 100 > declared.numel()
+    if not is_symmetric and not has_zeros:
+        return None
+    declared_shape = declared.shape
+
+    def keep(values: torch.Tensor) -> torch.Tensor:
+        if values.shape != declared_shape:
+            return values
+        values = values.tril() + values.tril(-1).mT if is_symmetric else values
+        return values.masked_fill(zeros, 0.0) if has_zeros else values
+
+    return keep
+
+
+def _keeping_structure(declared: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
+    """The drawn values with the declared tensor's symmetry and exact zeros, and what is not finite of it."""
+    keep = structure_of(declared)
+    drawn = drawn if keep is None else keep(drawn)
     if math.isfinite(float(declared.sum())):  # so all of them are, for which no copy of a large tensor was made
         return drawn
     return torch.where(torch.isfinite(declared), drawn, declared)

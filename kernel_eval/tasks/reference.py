@@ -41,7 +41,7 @@ from weir.kernel_eval.tasks.rounding import RoundedOperators, WideOperators, in_
 from weir.kernel_eval.tasks.rows import needs_mask, num_rows
 from weir.kernel_eval.tasks.seeds import seed_everything
 from weir.kernel_eval.tasks.step_limit import time_limit
-from weir.kernel_eval.tasks.supported import check_supported, function_of
+from weir.kernel_eval.tasks.supported import as_plain, check_supported, function_of
 from weir.kernel_eval.tasks.task_source import free_size, harder_than_mixed, tells_zeros_apart, undivided_size
 from weir.kernel_eval.tasks.watches.oddities import OwnOddities
 from weir.kernel_eval.tasks.watches.pointwise import PointwiseWatch
@@ -115,7 +115,7 @@ class Reference:
     def inputs(self, seed: int) -> list[Any]:
         """The arguments of one call, from the seed."""
         with self._step("get_inputs"):
-            inputs = list(moved(self._drawn(seed), "cuda" if self._on_gpu else "cpu"))
+            inputs: list[Any] = as_plain(list(moved(self._drawn(seed), "cuda" if self._on_gpu else "cpu")))
         check_supported(inputs)
         return inputs
 

@@ -21,6 +21,8 @@ def check_supported(values: list[Any]) -> None:
             check_supported(list(value))
         elif isinstance(value, torch.Tensor):
             _check_tensor(value)
+        elif isinstance(value, dict) and any(isinstance(item, torch.Tensor) for item in value.values()):
+            raise InvalidReference("the task takes tensors in a dict: give them as arguments, or in a list or a tuple")
 
 
 def _check_tensor(tensor: torch.Tensor) -> None:
@@ -32,6 +34,17 @@ def _check_tensor(tensor: torch.Tensor) -> None:
         raise InvalidReference(f"the task takes or gives a {tensor.layout} tensor on {tensor.device}, not a dense one")
     if tensor.numel() * tensor.element_size() > _MAX_TENSOR_BYTES:
         raise InvalidReference(f"the task takes or gives a tensor of {list(tensor.shape)}: make its sizes smaller")
+
+
+def as_plain(value: Any) -> Any:
+    """An argument whose tensors need no gradient, and whose elements have memory of their own (not so of `expand`)."""
+    if isinstance(value, list | tuple):
+        return type(value)(as_plain(item) for item in value)
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return value
+    plain = value.detach()
+    span = 1 + sum((size - 1) * step for size, step in zip(plain.shape, plain.stride(), strict=True))
+    return plain.clone(memory_format=torch.contiguous_format) if span < plain.numel() else plain
 
 
 def function_of(module: types.ModuleType, name: str) -> Callable[..., Any]:

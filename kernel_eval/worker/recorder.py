@@ -337,8 +337,8 @@ def _implementation(func: Any, args: tuple[Any, ...]) -> Callable[..., Any] | No
 
 def _filled(made: torch.Tensor) -> torch.Tensor:
     """A tensor that was just allocated, with what memory may hold that nothing has written."""
-    storage = made.untyped_storage()
-    if made.device.type in _DEVICES and storage.nbytes():
+    if made.device.type in _DEVICES and made.layout is torch.strided:
+        storage = made.untyped_storage()
         unwritten.fill(torch.tensor([], dtype=torch.uint8, device=storage.device).set_(storage))
     return made
 

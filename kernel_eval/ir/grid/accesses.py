@@ -20,7 +20,7 @@ from weir.kernel_eval.ir.grid.values import (
     dtype_of,
     scalars_of,
 )
-from weir.kernel_eval.ir.module import Operation
+from weir.kernel_eval.ir.module import EARLY, Operation
 from weir.kernel_eval.ir.types import Descriptor, Pointer, Scalar, Tensor, Type, element_of, shape_of
 
 _MAX = 1 << 61
@@ -55,9 +55,14 @@ def _mask(frame: Frame, mask: torch.Tensor | None) -> torch.Tensor | None:
 
 
 def load(
-    frame: Frame, addresses: Affine | torch.Tensor, kind: Type, mask: torch.Tensor | None, other: torch.Tensor | None
+    frame: Frame,
+    operation: Operation,
+    addresses: Affine | torch.Tensor,
+    kind: Type,
+    mask: torch.Tensor | None,
+    other: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Load elements of a type; where the mask is false the result is `other`, or 0.
+    """Load elements of a type, for an operation; where the mask is false the result is `other`, or 0.
 
     Triton leaves values without `other` undefined. All of its code for NVIDIA's devices gives 0: a predicated load into
     registers that were set to 0, or a copy to shared memory that fills the rest with zeros.
@@ -67,6 +72,7 @@ def load(
     mask = _mask(frame, mask)
     if frame.active is not None and not bool(frame.active.any()):
         return zeros_of(kind)
+    frame.machine.memory.is_early = EARLY in operation.attributes
     loaded = frame.machine.memory.load(addresses, element, shape, mask, frame.active)
     frame.machine.counts.bytes_read += loaded.numel() * element.size
     if mask is None:
@@ -98,10 +104,10 @@ def _load(frame: Frame, operation: Operation) -> torch.Tensor:
     if isinstance(pointer, BlockPointer):
         boundary, padding = operation.attributes["boundary"], operation.attributes["padding"]
         addresses, mask = block_of(pointer, shape_of(kind), _element(frame.kind(operation)).size, boundary)
-        return load(frame, addresses, kind, mask, padding_of(kind, padding) if padding else None)
+        return load(frame, operation, addresses, kind, mask, padding_of(kind, padding) if padding else None)
     mask = frame.tensor(operation.operands[1]) if len(operation.operands) > 1 else None
     other = frame.tensor(operation.operands[2]) if len(operation.operands) > 2 else None
-    return load(frame, _addresses(frame, operation.operands[0]), kind, mask, other)
+    return load(frame, operation, _addresses(frame, operation.operands[0]), kind, mask, other)
 
 
 def _store(frame: Frame, operation: Operation) -> None:
@@ -222,7 +228,7 @@ def _descriptor_load(frame: Frame, operation: Operation) -> torch.Tensor:
     block, source, kind = source_block(frame, operation.operands[0], operation.operands[1:])
     every = tuple(range(len(kind.shape)))
     addresses, mask = block_of(block, kind.shape, _scalar(kind).size, every)
-    loaded = load(frame, addresses, kind, mask, padding_of(kind, source.padding))
+    loaded = load(frame, operation, addresses, kind, mask, padding_of(kind, source.padding))
     loaded = loaded.expand(loaded.shape[0], *kind.shape)
     return loaded.reshape(loaded.shape[0], *shape_of(frame.result_kind(operation)))
 
@@ -261,7 +267,7 @@ def _descriptor_gather(frame: Frame, operation: Operation) -> torch.Tensor:
     source, kind = frame.value(descriptor), frame.result_kind(operation)
     assert isinstance(source, BlockSource) and isinstance(kind, Tensor)
     addresses, mask = _rows(frame, source, rows, column, kind.shape, _scalar(kind).size)
-    return load(frame, addresses, kind, mask, padding_of(kind, source.padding))
+    return load(frame, operation, addresses, kind, mask, padding_of(kind, source.padding))
 
 
 def _descriptor_scatter(frame: Frame, operation: Operation) -> None:

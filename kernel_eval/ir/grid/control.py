@@ -12,7 +12,7 @@ import torch
 from weir.kernel_eval.ir.errors import KernelFault, LimitExceeded, Malformed, Unsupported
 from weir.kernel_eval.ir.grid.frame import Frame, Handler
 from weir.kernel_eval.ir.grid.values import Affine, Lanes, Value, merge, scalars_of
-from weir.kernel_eval.ir.module import Block, Operation, Region
+from weir.kernel_eval.ir.module import PIPELINED, Block, Operation, Region
 
 TERMINATORS = frozenset(
     [
@@ -112,6 +112,15 @@ class Control:
 
     def for_(self, frame: Frame, operation: Operation) -> list[Value]:
         """scf.for: bounds and step are signed."""
+        if PIPELINED not in operation.attributes:
+            return self._loop(frame, operation)
+        frame.machine.memory.begin_loop()
+        try:
+            return self._loop(frame, operation)
+        finally:
+            frame.machine.memory.end_loop()
+
+    def _loop(self, frame: Frame, operation: Operation) -> list[Value]:
         low, high, step = (scalars_of(frame.value(number)) for number in operation.operands[:3])
         carried = [frame.value(number) for number in operation.operands[3:]]
         if frame.active is None and len(low.base) == len(high.base) == len(step.base) == 1:

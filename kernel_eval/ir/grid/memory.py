@@ -65,6 +65,7 @@ class Memory:
         self._trackers = trackers
         self.clocks = clocks
         self._positions = Positions()
+        self.is_early = False  # the next load is one that its loop takes before its stores
         self.programs: Lanes = np.zeros(1, dtype=np.int64)
 
     # ---- where addresses lie
@@ -104,6 +105,16 @@ class Memory:
         return number, bases, tuple(step // size for step in addresses.steps)
 
     # ---- loads
+
+    def begin_loop(self) -> None:
+        """Note what a loop stores that takes some loads before."""
+        for tracker in self._trackers.values():
+            tracker.begin_loop()
+
+    def end_loop(self) -> None:
+        """The end of such a loop."""
+        for tracker in self._trackers.values():
+            tracker.end_loop()
 
     def load(
         self,
@@ -183,7 +194,8 @@ class Memory:
         offsets = Affine(np.broadcast_to(bases, len(self.programs)).copy(), steps, sizes).tensor()
         full = (len(self.programs), *sizes)
         positions = self._positions.of(shape, pattern, sizes).expand(full)
-        tracker.read(offsets.expand(full), self._programs_like(torch.Size(full)), positions, size)
+        programs = self._programs_like(torch.Size(full))
+        tracker.read(offsets.expand(full), programs, positions, size, early=self.is_early)
 
     def _programs_like(self, shape: torch.Size) -> torch.Tensor:
         programs = torch.from_numpy(self.programs).to(torch.int32)
@@ -210,7 +222,7 @@ class Memory:
                 positions = self._positions.of(shape, pattern, tuple(flat.shape[1:])).expand(flat.shape)
                 of_lanes = [self._programs_of(flat, active), _chosen(positions, active)]
                 programs, positions = (one if where is None else one[where] for one in of_lanes)
-                tracker.read(index, programs, positions, kind.size)
+                tracker.read(index, programs, positions, kind.size, early=self.is_early)
             if where is None:
                 loaded = view.index_select(0, index.reshape(-1)).view(chosen.shape)
             else:

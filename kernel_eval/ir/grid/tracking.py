@@ -23,6 +23,7 @@ from weir.kernel_eval.ir.grid.values import Lanes
 _NOBODY, _SEVERAL = -1, -2
 _ATOMICS = "a program reads or writes what another one changes by atomics"
 _SCOPE = "atomics of scope 'cta' change what those of another program change"
+_PIPELINED = "a loop loads what it has stored, with no barrier between, which a compiler takes before that store"
 _LANES = "a lane reads or writes what another one of its program wrote or read, with no barrier between"
 
 Pattern = tuple[int, ...] | None  # what neighbours along each axis differ by, in bytes; None for any other addresses
@@ -105,9 +106,7 @@ class _Marks:
         if active is None:
             self.positions.fill_(_NOBODY)
             return
-        number = self.programs - int(programs[0])
-        known = (number >= 0) & (number < len(programs))
-        self.positions[known & active[number.clamp(0, len(programs) - 1).long()]] = _NOBODY
+        self.positions[_of_programs(self.programs, programs, active)] = _NOBODY
 
 
 class Tracker:
@@ -128,6 +127,7 @@ class Tracker:
         self._written: _Marks | None = None
         self._read: _Marks | None = None
         self._updated: _Marks | None = None  # by atomics
+        self._since: torch.Tensor | None = None  # what was written in a loop that loads before its stores
         self._is_of_one = False  # some of which are atomic within one program only
         # not yet in `_written`; no positions once a barrier is passed
         self._rows: list[tuple[Lattice, torch.Tensor | None, torch.Tensor, torch.Tensor | None]] = []
@@ -158,6 +158,17 @@ class Tracker:
         for marks in (self._written, self._read, self._updated):
             if marks is not None:
                 marks.pass_barrier(programs, active)
+        if self._since is not None:
+            passed = True if active is None else _of_programs(self._settle().programs, programs, active)
+            self._since.masked_fill_(torch.as_tensor(passed), False)
+
+    def begin_loop(self) -> None:
+        """Note from now on what is written."""
+        self._since = torch.zeros(self._places, dtype=torch.bool)
+
+    def end_loop(self) -> None:
+        """Forget what was written since `begin_loop`."""
+        self._since = None
 
     # ---- by rows
 
@@ -186,7 +197,8 @@ class Tracker:
         owners = torch.from_numpy(programs).to(torch.int32).view((*levels, *([1] * ranks)))
         positions = positions.view((*([1] * len(levels)), *positions.shape[1:]))
         low, high = lattice.bounds
-        if self._clocks is None and self._written is None and not self.follows_reads and self._is_new(low, high):
+        is_alone = self._clocks is None and self._written is None and not self.follows_reads
+        if is_alone and self._since is None and self._is_new(low, high):
             self._rows.append((lattice, None if mask is None else mask.clone(), owners, positions))
             return
 
@@ -196,6 +208,9 @@ class Tracker:
         written = self._settle()
         self._compare_write(pick, owners, positions, changes if parts == 1 else lambda: changes().unsqueeze(-1), mask)
         written.put(lattice, mask, owners, positions)
+        if self._since is not None:
+            view = pick(self._since)
+            view |= True if mask is None else mask
 
     def _is_new(self, low: int, high: int) -> bool:
         """Whether a range follows or precedes everything that was written, which it is then added to."""
@@ -230,11 +245,16 @@ class Tracker:
         places = (index * parts).unsqueeze(1) + torch.arange(parts)
         return [places.reshape(-1), *(one.unsqueeze(1).expand(-1, parts).reshape(-1) for one in others)]
 
-    def read(self, index: torch.Tensor, programs: torch.Tensor, positions: torch.Tensor, size: int) -> None:
-        """Note that programs read elements."""
+    def read(
+        self, index: torch.Tensor, programs: torch.Tensor, positions: torch.Tensor, size: int, *, early: bool = False
+    ) -> None:
+        """Note that programs read elements. early: a compiler takes the load before stores of its loop."""
         written = self._settle()
         places, programs, positions = self._spread(size, index, programs, positions)
         pick = _at(places)
+        since = self._since if early else None
+        if since is not None and bool((pick(since) & (pick(written.programs) == programs)).any()):
+            self._races.add(_PIPELINED)
         self._compare(written, pick, programs, positions, "a program reads what another one wrote")
         self._compare(self._updated, pick, programs, positions, _ATOMICS)
         if self._read is None:
@@ -255,6 +275,8 @@ class Tracker:
         places, programs, positions, changed = self._spread(size, index, programs, positions, old != new)
         self._compare_write(_at(places), programs, positions, lambda: changed)
         written.replace(places, programs, positions)
+        if self._since is not None:
+            self._since[places] = True
 
     def after_write(self, stored: torch.Tensor, meant: torch.Tensor) -> None:
         """Compare what a store by index left with what it was meant to write."""
@@ -331,6 +353,13 @@ class Tracker:
                 continue
             if changes is None or bool((found & changes()).any()):
                 self._races.add(name)
+
+
+def _of_programs(known: torch.Tensor, programs: Lanes, active: torch.Tensor) -> torch.Tensor:
+    """Where `known` has one of the programs, which are consecutive, that are active."""
+    number = known - int(programs[0])
+    is_one = (number >= 0) & (number < len(programs))
+    return is_one & active[number.clamp(0, len(programs) - 1).long()]
 
 
 def _at(places: torch.Tensor) -> Pick:

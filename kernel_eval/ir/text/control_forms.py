@@ -40,7 +40,7 @@ def _for(reader: Reader, name: str) -> Parsed:
     reader.agree((low, high, step), (kind,) * 3)
     region = reader.region(((variable, kind), *zip(names, kinds, strict=True)))
     _check_end(reader, region, "scf.yield", kinds)
-    attributes = reader.attributes()
+    attributes = reader.attributes("tt.num_stages")
     return Parsed(operands=(low, high, step, *carried), types=kinds, attributes=attributes, regions=(region,))
 
 

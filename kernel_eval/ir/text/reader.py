@@ -100,7 +100,7 @@ class Reader:
             if name not in known and name not in _HINTS | _PROMISES:
                 raise Unsupported(f"attribute {name[:40]}")
         self._promises |= {name: value for name, value in found.items() if name in _PROMISES}
-        return {name: value for name, value in found.items() if name not in _HINTS | _PROMISES}
+        return {name: value for name, value in found.items() if name in known or name not in _HINTS | _PROMISES}
 
     def region(self, arguments: tuple[tuple[str, Type], ...] = (), labelled: bool = False) -> Region:
         """A region in braces; its arguments are named before it, or (labelled) in its first line.

@@ -20,7 +20,7 @@ from weir.kernel_eval.ipc.forkserver import PLAYER, Leases
 from weir.kernel_eval.ipc.job import Job
 from weir.kernel_eval.ipc.messages import DeviceKernel, Done, LoadRecord, Play, Played, Recorded
 from weir.kernel_eval.ipc.tensor_arena import Arena, tensors_among
-from weir.kernel_eval.ipc.trace import Operator, Place, Trace
+from weir.kernel_eval.ipc.trace import Operator, Place, StorageKind, Trace
 from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
@@ -48,6 +48,7 @@ from weir.kernel_eval.tasks.seeds import derive_seed
 
 _LEAST_OF_FEW = 0.5  # of the elements that differ from what torch copies or fills, where these are few
 ROUNDED_DOTS_FACTOR = 100.0  # how much further an answer may be off if a device rounds its products of float32
+_GIVEN: tuple[StorageKind, ...] = ("input", "state")  # memory that a task may give back
 _LOAD_FACTOR = 2.0
 _TUNING_S = 20.0  # for a player on a GPU, which chooses configurations in its first call
 _DIFFERS = "; the same inputs got another answer when the call was played again"
@@ -381,7 +382,12 @@ class PlayedTrials:
         """
         trace = self._traces[record]
         if "no_kernel_launched" not in self._relaxed and not self._has_torch_work[record]:
-            given = provenance.given_back(trace) if expected.returns_input else set()
+            kinds = [
+                kind
+                for kind, is_one in zip(_GIVEN, (expected.returns_input, effects.returns_state), strict=True)
+                if is_one
+            ]
+            given = provenance.given_back(trace, kinds)
             for index, share in enumerate(played.coverage[: len(expected.outputs)]):
                 if self._on_gpu:  # there, what differs without kernels: an activation keeps positive values as they are
                     share = self._most_stored[index] = max(share, self._most_stored.get(index, 0.0))

@@ -52,7 +52,7 @@ class VariedParameters:
                 kinds[name] = kind
         generator = torch.Generator().manual_seed(seed)
         self._constants = [
-            _Constant(name, kind, _draw(kind, named[name].detach(), generator, far)) for name, kind in kinds.items()
+            _Constant(name, kind, _draw(kind, named[name], generator, far)) for name, kind in kinds.items()
         ]
         self.model = model
         if kinds:
@@ -149,6 +149,7 @@ def _digest(tensor: torch.Tensor) -> _Kind:
 
 def _draw(kind: _Kind, own: torch.Tensor, generator: torch.Generator, far: bool) -> torch.Tensor:
     value, num_elements = kind
+    is_parameter, own = isinstance(own, torch.nn.Parameter), own.detach()
     if own.dtype is torch.bool:
         return own.reshape(-1).cpu() ^ (torch.rand(num_elements, generator=generator) < 1 / _FLIPPED)
     if not own.is_floating_point():
@@ -158,7 +159,12 @@ def _draw(kind: _Kind, own: torch.Tensor, generator: torch.Generator, far: bool)
         signs = (torch.randperm(num_elements, generator=generator) % 2) * 2 - 1  # both occur, by no chance
         return usual * torch.randn(num_elements, generator=generator).abs().clamp_min(0.5) * signs * _FAR
     if isinstance(value, bytes):
-        return own.float().reshape(-1).cpu() * (torch.rand(num_elements, generator=generator) + 0.5)
+        flat = own.float().reshape(-1).cpu()
+        scaled = flat * (torch.rand(num_elements, generator=generator) + 0.5)
+        trained = (
+            torch.randn(num_elements, generator=generator) * _SHIFT_SCALE
+        )  # no checkpoint keeps zeros of a parameter
+        return torch.where(flat == 0, trained, scaled) if is_parameter else scaled
     if value:
         return torch.rand(num_elements, generator=generator) + 0.5
     return torch.randn(num_elements, generator=generator) * _SHIFT_SCALE

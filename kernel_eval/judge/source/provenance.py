@@ -17,7 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from weir.kernel_eval.ipc.trace import EXTENSION, Launch, NativeLaunch, Opaque, Operator, Place, Step, Trace, places
+from weir.kernel_eval.ipc.trace import (
+    EXTENSION,
+    OF_A_FORM,
+    Launch,
+    NativeLaunch,
+    Opaque,
+    Operator,
+    Place,
+    Step,
+    StorageKind,
+    Trace,
+    places,
+)
 from weir.kernel_eval.judge.source.safe_operators import ON_CONSTANTS
 
 Permitted = frozenset[str] | None  # names of operators, without namespace and overload; None: all
@@ -116,8 +128,9 @@ def needed(trace: Trace, relaxed: frozenset[str], *, permitted: Permitted = NONE
     that read only what they are given.
     """
     flow = _Flow(trace, relaxed, permitted=permitted)
-    kept = tuple(step for step in trace.steps if flow.follow(step) or (updates_state and flow.is_harmless(step)))
-    return Trace(trace.storages, kept, trace.outputs)
+    stays = [flow.follow(step) or (updates_state and flow.is_harmless(step)) for step in trace.steps]
+    kept = tuple(step for step, stay in zip(trace.steps, stays, strict=True) if stay)
+    return Trace(trace.storages, kept, trace.outputs, sum(stays[: trace.num_repeated]))
 
 
 class _Flow:
@@ -161,7 +174,8 @@ class _Flow:
             self._from_inputs |= step.storages
             self.from_kernels |= step.storages & self._fresh
             return True
-        read = {place.storage for place in places([*step.arguments, *step.keywords.values()])}
+        given = step.arguments[1:] if operator_name(step) in OF_A_FORM else step.arguments
+        read = {place.storage for place in places([*given, *step.keywords.values()])}
         written = {place.storage for place in step.results}
         works = _computes(step) or self._looks_up(step) or self._takes_apart(step)
         works = works or (self._only_moves and _is_move(step))
@@ -295,10 +309,10 @@ def operator_name(step: Operator) -> str:
     return step.name.split(".")[1] if step.name.startswith("aten.") else step.name
 
 
-def given_back(trace: Trace) -> set[int]:
-    """The outputs, by number, that are memory of an input, if others are not."""
+def given_back(trace: Trace, kinds: Collection[StorageKind]) -> set[int]:
+    """The outputs, by number, that are memory of some kinds, as of an input, if others are not."""
     storages = [output.storage for output in trace.outputs if isinstance(output, Place)]
-    given = {number for number, storage in enumerate(storages) if trace.storages[storage].kind == "input"}
+    given = {number for number, storage in enumerate(storages) if trace.storages[storage].kind in kinds}
     return given if len(given) < len(trace.outputs) == len(storages) else set()
 
 

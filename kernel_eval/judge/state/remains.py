@@ -59,7 +59,7 @@ def with_remains(
         place = held[name].place
         at = _position(storages, "state", place.storage, state[place.storage].numel())
         places.append(Place(at, place.dtype, place.shape, place.stride, place.offset))
-    return Trace(tuple(storages), trace.steps, (*trace.outputs, *places))
+    return Trace(tuple(storages), trace.steps, (*trace.outputs, *places), trace.num_repeated)
 
 
 def may_stay(effects: SideEffects, one: Remains, left: torch.Tensor, inputs: list[Any], model: Any) -> bool:

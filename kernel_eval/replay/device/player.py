@@ -44,6 +44,7 @@ from weir.kernel_eval.replay.device.gpu_modules import GpuModules
 from weir.kernel_eval.replay.device.kernels import DeviceKernels
 from weir.kernel_eval.replay.device.tuning import Tuning
 from weir.kernel_eval.replay.ir_launches import LaunchFailed
+from weir.kernel_eval.replay.kept import Kept
 from weir.kernel_eval.replay.steps import (
     Left,
     changed,
@@ -170,8 +171,12 @@ def play(
     that are refused, and errors of the device.
     """
     trace = record.trace
+    kept = Kept(trace)
     storages, buffers = _guarded(trace, memory, spec, number, left)
-    _execute(record, storages)
+    _execute(record, storages, kept)
+    if dirty := kept.left(storages):
+        storages, buffers = _guarded(trace, memory, spec, number, left)
+        _execute(record, storages, Kept(trace, dirty))
     for storage, buffer in zip(trace.storages, buffers, strict=True):
         before, after = buffer[:_GUARD_BYTES], buffer[_GUARD_BYTES + storage.size_bytes :]
         if not (bool((before == _GUARD).all()) and bool((after == _GUARD).all())):
@@ -209,8 +214,10 @@ def _guarded(
     return storages, buffers
 
 
-def _execute(record: _Loaded, storages: list[torch.Tensor], *, launches: bool = True) -> None:
+def _execute(record: _Loaded, storages: list[torch.Tensor], kept: Kept | None = None, *, launches: bool = True) -> None:
     for position, step in enumerate(record.trace.steps):
+        if kept is not None:
+            kept.begin_step(position, storages)
         if launches or isinstance(step, Operator):
             _run(record, position, storages)
 

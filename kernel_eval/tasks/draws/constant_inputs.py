@@ -25,8 +25,11 @@ Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 def is_constant(value: torch.Tensor) -> bool:
-    """Whether several elements hold one number that others can replace. Zeros of integers may be places, and stay."""
-    if value.numel() < 2 or value.is_complex():
+    """Whether the elements hold one number that others can replace. Zeros of integers may be places, and stay.
+
+    A lone integer or boolean is none: others replace it in its own way.
+    """
+    if value.numel() < (1 if value.is_floating_point() else 2) or value.is_complex():
         return False
     first = value.reshape(-1)[0]
     if not bool(torch.isfinite(first)) or not bool((value == first).all()):
@@ -36,6 +39,8 @@ def is_constant(value: torch.Tensor) -> bool:
 
 def replacements(value: torch.Tensor) -> list[tuple[str, Change]]:
     """What a constant tensor can hold instead, by name."""
+    if value.numel() == 1:
+        return [("other", _other)]
     if value.dtype is torch.bool:
         return [("flipped", _flipped)]
     if not value.is_floating_point():
@@ -44,6 +49,10 @@ def replacements(value: torch.Tensor) -> list[tuple[str, Change]]:
         return [("far", _far), ("shifted", _shifted), ("above zero", lambda zeros: _shifted(zeros).abs())]
     scaled = ("scaled", _scaled)
     return [("hidden", _hidden), scaled] if float(value.reshape(-1)[0]) == 1 else [scaled]
+
+
+def _other(lone: torch.Tensor) -> torch.Tensor:
+    return torch.where(lone == 0, torch.randn_like(lone), lone * (torch.rand_like(lone) + 0.5))
 
 
 def of_one_value(value: torch.Tensor, seen: Integers | None, largest: bool) -> torch.Tensor:

@@ -241,11 +241,12 @@ def lone(declared: torch.Tensor, seen: Integers, end: int) -> torch.Tensor:
 def rows_of_asked(declared: torch.Tensor, seen: Integers, number: int) -> torch.Tensor:
     """Labels with rows that hold one `number` that the task asks for, everywhere or at all places but one.
 
-    As `ignore_index` or padding: nothing of a row is left then, or one place. Only where the task's own draws have it.
+    As `ignore_index` or padding: nothing of a row is left then, or one place. Only where the task's own draws have it,
+    or where it is a mark below zero.
     """
     keeps = seen.sums_are_fixed or seen.distinct or seen.symmetric or seen.sorted or bool(seen.fixed.all())
     is_other = keeps or declared.shape != seen.fixed.shape or declared.dtype is torch.bool
-    if is_other or number not in seen.values.tolist() or len(seen.values) <= 2:
+    if is_other or (number >= 0 and number not in seen.values.tolist()) or len(seen.values) <= 2:
         return declared
     others = seen.values[seen.values != number].to(declared.device, declared.dtype)
     others = others[torch.randint(len(others), declared.shape, device=declared.device)]

@@ -30,6 +30,7 @@ _MOVES = frozenset(
     """.split()  # noqa: SIM905  # read as a text
 )  # give what they were given, perhaps as another dtype
 _EQUALITIES = frozenset({"eq", "ne"})
+_ASK_EQUAL = _EQUALITIES | {"isin", "nll_loss_forward", "nll_loss2d_forward"}
 _ORDERS = frozenset({"lt", "le", "gt", "ge"})
 _BOUNDS = frozenset({"clamp", "clamp_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_"})
 _SHIFTS = frozenset(
@@ -61,6 +62,7 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.limits: dict[int, set[int]] = {}  # those beside the ends that they are clamped to
         self.ordered: set[tuple[int, int]] = set()  # pairs of which it asks which is larger, the lower number first
         self.counted: set[int] = set()  # masks of which it makes a number that it keeps from being zero
+        self.asked: set[int] = set()  # those that are compared for equality, or say what a loss takes
         self.placed: set[int] = set()  # what says where something lies as it is, so that kernels read there
         self._among_positions: set[int] = set()
         self._numbers: set[int] = set()
@@ -109,6 +111,8 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _follow(
         self, name: str, args: tuple[Any, ...], made: list[torch.Tensor], held: frozenset[int], moves: bool
     ) -> None:
+        if name in _ASK_EQUAL:
+            self.asked |= _NONE.union(*map(self._held_by, args[:2]))
         if name in _EQUALITIES | _ORDERS:
             for one, other in (args[:2], args[1::-1]):
                 self._compare(name, self._held_by(one), other)

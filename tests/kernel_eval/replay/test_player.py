@@ -67,13 +67,13 @@ def test_a_launch_computes_from_the_inputs_and_says_what_it_stored() -> None:
     assert report == Played((1.0,), (), 0)
 
 
-def test_what_no_step_wrote_has_other_values_in_each_of_four_calls_and_is_not_the_kernels() -> None:
-    found = [played(launch(X, OUT, Plain(4)), number=number) for number in range(4)]
+def test_what_no_step_wrote_has_other_values_in_each_of_eight_calls_and_is_not_the_kernels() -> None:
+    found = [played(launch(X, OUT, Plain(4)), number=number) for number in range(8)]
     assert all(torch.equal(output[:4], torch.arange(4.0) + 1) for output, _ in found)
-    assert [report.coverage for _, report in found] == [(0.4,)] * 4
+    assert [report.coverage for _, report in found] == [(0.4,)] * 8
     left = torch.stack([output[4:] for output, _ in found])
-    assert all(len({*column.view(torch.int32).tolist()}) == 4 for column in left.T)
-    assert left.isnan().sum(0).tolist() == (left == 0).sum(0).tolist() == [1] * (N - 4)
+    assert left.isnan().sum(0).tolist() == (left > 1e38).sum(0).tolist() == [2] * (N - 4)
+    assert bool(((left == 0).sum(0) >= 1).all())
 
 
 def test_operators_move_what_kernels_made_and_a_changed_input_is_told() -> None:

@@ -1,4 +1,4 @@
-"""Rows that are in order in each of a task's draws are so in each question: bounds, spans, the masks of padding."""
+"""What a task's draws have is so in each question: rows in order, as bounds, spans and masks of padding; structure."""
 
 from __future__ import annotations
 
@@ -24,6 +24,24 @@ KINDS = {
     "padding behind": ("(x * rows).sum(-1)", "(torch.arange(30) < torch.randint(0, 31, (24, 1))).long()", True),
     "padding in front": ("(x * rows).sum(-1)", "torch.arange(30) >= torch.randint(0, 31, (24, 1))", False),
 }
+
+
+STRUCTURES = {
+    "a triangle": ("torch.randn(30, 30).tril()", lambda rows: torch.equal(rows, rows.tril())),
+    "a band": ("torch.randn(30, 30).tril(3).triu(-3)", lambda rows: torch.equal(rows, rows.tril(3).triu(-3))),
+    "symmetry": ("(lambda a: a + a.mT)(torch.randn(30, 30))", lambda rows: torch.equal(rows, rows.mT)),
+}
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_structure_stays_so_in_each_question(structure: str) -> None:
+    made, holds = STRUCTURES[structure]
+    reference = Reference(TASK.replace("FUNCTION", "x @ rows").replace("ROWS", made), 30.0)
+    model = reference.build([], 1)
+    draws = [draw for draw in Draw if draw not in (Draw.FADED, Draw.NANS, Draw.SPECIAL, Draw.INFINITE)]
+    for seed, variant in enumerate([*plan(5, frozenset(), 3), *map(Variant, draws)]):
+        (_, rows), _, _ = reference.question(model, seed, variant)
+        assert holds(rows), variant
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -215,7 +215,11 @@ def test_some_rows_of_labels_hold_one_that_is_ignored_everywhere_or_but_at_one_p
 
 def test_labels_of_which_none_is_the_one_that_is_asked_for_stay() -> None:
     declared = torch.randint(0, 32, (8, 16))
-    assert rows_of_asked(declared, observed([declared, declared.flip(0)]), -100) is declared
+    seen = observed([declared, declared.flip(0)])
+    assert rows_of_asked(declared, seen, 40) is declared
+    assert bool((rows_of_asked(declared, seen, -100) == -100).all(-1).any()), (
+        "a mark below zero is asked for all the same"
+    )
 
 
 @pytest.mark.parametrize(
