@@ -1,7 +1,8 @@
 """What earlier calls left in memory that the model keeps: a record's first steps make it anew (kind `remade`).
 
 That holds for a table, which calls read. A workspace that a call changes is left by it as it then is, with whatever the
-call's inputs were: a call has to be right with that, too, as one is that clears it first. Pure.
+call's inputs were: a call has to be right with that, too, as one is that clears it first. Where the record was played
+on other inputs before, it is what that play left. Pure.
 """
 
 from __future__ import annotations
@@ -34,10 +35,16 @@ class Kept:
         for at, content in (self._dirty or {}).items():
             storages[at].copy_(content)
 
-    def left(self, storages: list[torch.Tensor]) -> Contents:
-        """After the last step: what the call left in the storages that it changed, each value at another place."""
-        changed = (at for at, before in self._before.items() if not torch.equal(before, storages[at]))
-        return {at: _moved(storages[at]) for at in changed}
+    def left(self, storages: list[torch.Tensor], earlier: Contents) -> Contents:
+        """After the last step: what calls leave in the storages that it changed.
+
+        `earlier`: what the last play left in them; takes what this one leaves. In the first play it is what this one
+        leaves, each value at another place.
+        """
+        changed = [at for at, before in self._before.items() if not torch.equal(before, storages[at])]
+        found = {at: earlier[at] if at in earlier else _moved(storages[at]) for at in changed}
+        earlier.update((at, storages[at].clone()) for at in changed)
+        return found
 
 
 def _moved(content: torch.Tensor) -> torch.Tensor:

@@ -29,7 +29,7 @@ from weir.kernel_eval.ipc.messages import ArenaSpec, Done, Failed, FromWorker, L
 from weir.kernel_eval.ipc.trace import Launch, Opaque, Operator, Place, Trace
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.replay.ir_launches import IrLaunches, LaunchFailed
-from weir.kernel_eval.replay.kept import Kept
+from weir.kernel_eval.replay.kept import Contents, Kept
 from weir.kernel_eval.replay.steps import (
     Left,
     changed,
@@ -50,6 +50,7 @@ Stored = dict[int, Sequence[tuple[int, Any]]]  # by position of the launch: stor
 class _Loaded(NamedTuple):
     trace: Trace
     launches: IrLaunches
+    kept: Contents  # as the last play left them
 
 
 class Player:
@@ -95,14 +96,13 @@ class Player:
         send(self._channel, reply)
 
     def _load(self, message: LoadRecord) -> Done:
-        self._records.append(
-            _Loaded(message.trace, IrLaunches(message.irs, self._limits.memory_bytes, self._limits.call_timeout_s))
-        )
+        launches = IrLaunches(message.irs, self._limits.memory_bytes, self._limits.call_timeout_s)
+        self._records.append(_Loaded(message.trace, launches, {}))
         return Done()
 
     def _play(self, message: Play, fd: int) -> Played:
         memory = tensor_arena.attach(message.arena, fd)
-        trace, launches = self._records[message.record]
+        trace, launches, earlier = self._records[message.record]
         number, self._num_played = self._num_played, self._num_played + 1
         left = self._left if message.state == "continued" else {}
         if message.state != "given":
@@ -110,7 +110,9 @@ class Player:
 
         def run(order: int) -> Played:
             launches.begin(exact_dots=message.exact_dots, marks=message.marks, order=order)
-            return play(trace, launches, memory, message.arena, marks=message.marks, number=number, left=left)
+            return play(
+                trace, launches, memory, message.arena, marks=message.marks, number=number, left=left, earlier=earlier
+            )
 
         try:
             return run(message.order)
@@ -129,12 +131,13 @@ def play(
     marks: bool,
     number: int = 0,
     left: Left | None = None,
+    earlier: Contents | None = None,
 ) -> Played:
     """Run a trace on the inputs and the state of an arena, and write its outputs there.
 
     `number`: that of the call, by which memory that no step has written is filled. `left`: the state that earlier calls
-    left, if it differs from the arena's; takes what this call leaves. Raises `LaunchFailed`, and ValueError for steps
-    that are refused.
+    left, if it differs from the arena's; takes what this call leaves. `earlier`: as in `Kept.left`. Raises
+    `LaunchFailed`, and ValueError for steps that are refused.
     """
     left = {} if left is None else left
     stored: Stored = {}
@@ -154,7 +157,7 @@ def play(
 
     kept = Kept(trace)
     storages = run(kept)
-    if dirty := kept.left(storages):
+    if dirty := kept.left(storages, {} if earlier is None else earlier):
         storages = run(Kept(trace, dirty))
     write_outputs(trace, storages, memory, spec)
     inputs, state = changed(trace, storages, memory, spec, left)

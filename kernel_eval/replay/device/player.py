@@ -44,7 +44,7 @@ from weir.kernel_eval.replay.device.gpu_modules import GpuModules
 from weir.kernel_eval.replay.device.kernels import DeviceKernels
 from weir.kernel_eval.replay.device.tuning import Tuning
 from weir.kernel_eval.replay.ir_launches import LaunchFailed
-from weir.kernel_eval.replay.kept import Kept
+from weir.kernel_eval.replay.kept import Contents, Kept
 from weir.kernel_eval.replay.steps import (
     Left,
     changed,
@@ -68,6 +68,7 @@ class _Loaded(NamedTuple):
     modules: GpuModules
     tuning: Tuning
     chosen: dict[int, Launch]  # by position of the step
+    kept: Contents  # as the last play left them
 
 
 class DevicePlayer:
@@ -113,7 +114,7 @@ class DevicePlayer:
     def _load(self, message: LoadRecord) -> Done:
         torch.set_default_device("cuda")
         kernels = DeviceKernels(message.kernels)
-        self._records.append(_Loaded(message.trace, kernels, GpuModules(message.codes), Tuning(kernels), {}))
+        self._records.append(_Loaded(message.trace, kernels, GpuModules(message.codes), Tuning(kernels), {}, {}))
         return Done()
 
     def _play(self, message: Play, fd: int) -> Played:
@@ -174,7 +175,7 @@ def play(
     kept = Kept(trace)
     storages, buffers = _guarded(trace, memory, spec, number, left)
     _execute(record, storages, kept)
-    if dirty := kept.left(storages):
+    if dirty := kept.left(storages, record.kept):
         storages, buffers = _guarded(trace, memory, spec, number, left)
         _execute(record, storages, Kept(trace, dirty))
     for storage, buffer in zip(trace.storages, buffers, strict=True):

@@ -21,7 +21,7 @@ def test_what_a_call_leaves_as_it_was_is_a_table() -> None:
     for position in range(3):
         kept.begin_step(position, now)
     now[0].fill_(0)
-    assert kept.left(now) == {}
+    assert kept.left(now, {}) == {}
 
 
 def test_what_a_call_changes_is_left_at_other_places_and_found_by_its_own_steps() -> None:
@@ -29,7 +29,8 @@ def test_what_a_call_changes_is_left_at_other_places_and_found_by_its_own_steps(
     for position in range(2):
         kept.begin_step(position, now)
     now[1].view(torch.float32).copy_(torch.arange(16.0))
-    (content,) = (left := kept.left(now)).values()
+    earlier: dict[int, torch.Tensor] = {}
+    (content,) = (left := kept.left(now, earlier)).values()
     values = content.view(torch.float32)
     assert left.keys() == {1}
     assert torch.equal(values.sort().values, torch.arange(16.0))
@@ -39,4 +40,8 @@ def test_what_a_call_changes_is_left_at_other_places_and_found_by_its_own_steps(
     assert bool((fresh[1].view(torch.float32) == 1).all()), "as the first steps begin"
     again.begin_step(1, fresh)
     assert torch.equal(fresh[1], content)
-    assert again.left(fresh) == {}
+    assert again.left(fresh, {}) == {}
+    assert torch.equal(earlier[1], now[1])
+    now[1].view(torch.float32).add_(100)
+    (content,) = kept.left(now, earlier).values()
+    assert torch.equal(content.view(torch.float32), torch.arange(16.0)), "as the play before left it"
