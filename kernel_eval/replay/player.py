@@ -51,6 +51,7 @@ class _Loaded(NamedTuple):
     trace: Trace
     launches: IrLaunches
     kept: Contents  # as the last play left them
+    found: Contents  # as the last play, which a play without marks repeats, found them
 
 
 class Player:
@@ -97,12 +98,16 @@ class Player:
 
     def _load(self, message: LoadRecord) -> Done:
         launches = IrLaunches(message.irs, self._limits.memory_bytes, self._limits.call_timeout_s)
-        self._records.append(_Loaded(message.trace, launches, {}))
+        self._records.append(_Loaded(message.trace, launches, {}, {}))
         return Done()
 
     def _play(self, message: Play, fd: int) -> Played:
         memory = tensor_arena.attach(message.arena, fd)
-        trace, launches, earlier = self._records[message.record]
+        trace, launches, kept, found = self._records[message.record]
+        if message.marks:
+            found.clear()
+            found.update(kept)
+        earlier = kept if message.marks else dict(found)
         number, self._num_played = self._num_played, self._num_played + 1
         left = self._left if message.state == "continued" else {}
         if message.state != "given":
