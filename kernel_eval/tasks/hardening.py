@@ -323,7 +323,8 @@ def _of_whole_rows(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[lis
             asked = functools.partial(rows_of_asked, seen=seen, number=number)
             yield [Step((f"rows of {number}", at), changing(at, asked))]
         if tensors[at].numel() == 1:
-            yield [Step((f"single {name}", at), changing(at, change)) for name, change in other_single(tensors[at])]
+            numbers = [*(found.asked if order in found.equal else ()), *sorted(found.bounds.get(order, ()))]
+            yield [Step(("single", at), changing(at, functools.partial(other_single, numbers=numbers)))]
         if not found.only_computes:
             left = functools.partial(left_out, seen=seen, asked=found.asked if drawn is Draw.STRUCTURED else ())
             yield [Step(("left out", at), changing(at, left))]

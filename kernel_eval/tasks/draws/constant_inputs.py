@@ -19,6 +19,7 @@ from weir.kernel_eval.tasks.draws.places import distinct
 _SHARE = 8  # one of so many elements of a mask is another
 _SHIFT_SCALE = 0.5  # of what replaces zeros
 _FAR = 1000.0
+_LONE = 3.0  # doublings, or as often halved, of a lone number
 _HALF = 0.5  # of as many: what there has to be enough of (frames for all labels)
 
 Change = Callable[[torch.Tensor], torch.Tensor]
@@ -52,7 +53,7 @@ def replacements(value: torch.Tensor) -> list[tuple[str, Change]]:
 
 
 def _other(lone: torch.Tensor) -> torch.Tensor:
-    return torch.where(lone == 0, torch.randn_like(lone), lone * (torch.rand_like(lone) + 0.5))
+    return torch.where(lone == 0, torch.randn_like(lone), lone * torch.exp2(_LONE * (2 * torch.rand_like(lone) - 1)))
 
 
 def of_one_value(value: torch.Tensor, seen: Integers | None, largest: bool) -> torch.Tensor:

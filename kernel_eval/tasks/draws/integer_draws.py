@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -27,6 +27,7 @@ _CHANCE = 1.25  # times as many positions as by chance may hold the same value i
 _DEVIATIONS = 4.0
 _FEW_VALUES = 16
 _MASK = 2  # values
+_MOSTLY = 0.75
 _MANY_PAIRS = 32  # rows of two values, which are all in order by no chance
 _MAX_RANGE = 2**62
 _MOST = 2**30  # beyond a range: kernels may count and sum in 32 bits
@@ -308,12 +309,15 @@ def above_zero(value: torch.Tensor) -> torch.Tensor:
     return without_zeros(value.abs().clamp_min(0))  # the least value has no magnitude
 
 
-def other_single(value: torch.Tensor) -> list[tuple[str, Callable[[torch.Tensor], torch.Tensor]]]:
-    """What one number can be instead, by name: a boolean the other, an integer one less, or one more."""
+def other_single(value: torch.Tensor, numbers: Sequence[int]) -> torch.Tensor:
+    """A lone boolean is turned over; a lone integer is one less or more, or mostly one of the `numbers` that decide."""
     if value.dtype is torch.bool:
-        return [("turned", torch.logical_not)]
-    less = [("less", lambda one: one - 1)] if int(value) > 0 else []
-    return [*less, ("more", lambda one: one + 1)]
+        return torch.logical_not(value)
+    own, info = int(value), torch.iinfo(value.dtype)
+    beside = [number for number in (own - 1, own + 1) if number >= 0 or own < 0]
+    asked = [number for number in numbers if number != own and info.min <= number <= info.max]
+    chosen = asked if asked and float(torch.rand(())) < _MOSTLY else beside
+    return torch.full_like(value, chosen[int(torch.randint(len(chosen), ()))])
 
 
 def outside(seen: Integers, numbers: Sequence[int]) -> list[int]:
