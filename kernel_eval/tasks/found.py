@@ -65,7 +65,6 @@ class Found(NamedTuple):
     orders: bool = False
     ordered: tuple[tuple[int, int], ...] = ()
     counted: frozenset[int] = frozenset()
-    placed: frozenset[int] = frozenset()
     equal: frozenset[int] = frozenset()
     structured: frozenset[int] = frozenset()
 
@@ -127,7 +126,6 @@ def find(
         orders=watched.compares_tensors,
         ordered=tuple(sorted(use.ordered)),
         counted=frozenset(use.counted),
-        placed=frozenset(use.placed),
         equal=frozenset(use.asked),
         structured=of_own,
     )

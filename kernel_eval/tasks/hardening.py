@@ -340,9 +340,8 @@ def _of_guarded(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
         for beyond in guarded:
             yield [Step((f"guarded {beyond}", at), changing(at, functools.partial(asked_for, numbers=(beyond,))))]
     for number, (at, _) in enumerate(integers_of(inputs, found.integers) if found.asked else ()):
-        asked = [one for one in found.asked if one >= 0 or number not in found.placed]  # torch counts from the end then
-        if asked and number in found.equal and tensors[at].dtype is not torch.bool:
-            yield [Step(("asked", at), changing(at, functools.partial(asked_for, numbers=asked)))]
+        if number in found.equal and tensors[at].dtype is not torch.bool:
+            yield [Step(("asked", at), changing(at, functools.partial(asked_for, numbers=found.asked)))]
 
 
 def _of_ordered(inputs: list[Any], found: Found) -> Iterator[list[Step]]:

@@ -373,7 +373,7 @@ def check_apart(outputs: Sequence[Place | Opaque], expected: list[torch.Tensor])
     for number, (output, wanted) in enumerate(zip(outputs, expected, strict=True)):
         is_expanded = isinstance(output, Place) and _is_expanded(output.shape, output.stride)
         if is_expanded and wanted.numel() and not _is_expanded(wanted.shape, wanted.stride()):
-            message = f"elements of output {number} share memory (expand), where those of the task's have their own"
+            message = f"elements of output {number} share memory (expand), where each of the task's has its own"
             raise FaultDetected(Stage.LOADED, Fault.OUTPUT_MISMATCH, message)
     for (one, wanted), (two, other) in itertools.combinations(zip(outputs, expected, strict=True), 2):
         shared = wanted.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
@@ -389,7 +389,8 @@ def _memory(place: Place) -> tuple[int, int, str, int]:
 
 
 def _is_expanded(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    return any(size > 1 and step == 0 for size, step in zip(shape, stride, strict=True))
+    span = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+    return span < math.prod(shape)
 
 
 def dtypes_of(inputs: list[Any]) -> list[str]:

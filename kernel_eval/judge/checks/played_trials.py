@@ -384,7 +384,7 @@ class PlayedTrials:
         if "no_kernel_launched" not in self._relaxed and not self._has_torch_work[record]:
             kinds = [
                 kind
-                for kind, is_one in zip(_GIVEN, (expected.returns_input, effects.returns_state), strict=True)
+                for kind, is_one in zip(_GIVEN, (expected.returns_input, bool(effects.returns_state)), strict=True)
                 if is_one
             ]
             given = provenance.given_back(trace, kinds)
@@ -402,7 +402,7 @@ class PlayedTrials:
                     self._break_rule("kernel_did_no_work", f"kernels stored {share:.0%} of output {index}")
         if provenance.returns_input(trace) and not expected.returns_input:
             self._break_rule("output_is_input", "an output lies in the memory of an input")
-        if provenance.returns_kept_memory(trace) and not effects.returns_state:
+        if provenance.returns_kept_memory(trace, but=effects.returns_state):
             self._break_rule("output_reused", "an output lies in memory that the model keeps for its next call")
 
     def _check_order(self, trace: Trace, expected: Expected) -> None:

@@ -321,14 +321,16 @@ def returns_input(trace: Trace) -> bool:
     return any(trace.storages[storage].kind == "input" for storage in _storages_of_outputs(trace))
 
 
-def returns_kept_memory(trace: Trace) -> bool:
-    """Whether an output is memory that existed before the call, and that a step of the call may write to."""
+def returns_kept_memory(trace: Trace, but: Collection[int] = ()) -> bool:
+    """Whether an output is memory that existed before the call, and that a step of the call may write to.
+
+    `but`: outputs, by number, that may be.
+    """
     written = {storage for launch in trace.launches for storage in launch.storages}
     written |= {place.storage for step in trace.steps if isinstance(step, Operator) for place in step.results}
-    return any(
-        trace.storages[storage].kind in ("state", "earlier", "remade")
-        for storage in written & _storages_of_outputs(trace)
-    )
+    others = (output for at, output in enumerate(trace.outputs) if at not in but)
+    returned = {output.storage for output in others if isinstance(output, Place) and 0 not in output.shape}
+    return any(trace.storages[storage].kind in ("state", "earlier", "remade") for storage in written & returned)
 
 
 def has_order(output: Place, stride: Sequence[int]) -> bool:

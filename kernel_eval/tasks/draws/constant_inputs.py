@@ -26,7 +26,7 @@ Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 def is_constant(value: torch.Tensor) -> bool:
-    """Whether the elements hold one number that others can replace. Zeros of integers may be places, and stay.
+    """Whether the elements hold one number that others can replace, which is not below zero among integers.
 
     A lone integer or boolean is none: others replace it in its own way.
     """
@@ -35,7 +35,7 @@ def is_constant(value: torch.Tensor) -> bool:
     first = value.reshape(-1)[0]
     if not bool(torch.isfinite(first)) or not bool((value == first).all()):
         return False
-    return value.is_floating_point() or value.dtype is torch.bool or int(first) > 1
+    return value.is_floating_point() or value.dtype is torch.bool or int(first) >= 0
 
 
 def replacements(value: torch.Tensor) -> list[tuple[str, Change]]:
@@ -44,12 +44,19 @@ def replacements(value: torch.Tensor) -> list[tuple[str, Change]]:
         return [("other", _other)]
     if value.dtype is torch.bool:
         return [("flipped", _flipped)]
+    if not value.is_floating_point() and int(value.reshape(-1)[0]) <= 1:
+        return [("other", _one_or_zero)]
     if not value.is_floating_point():
         return [("fewer", _fewer), ("a little fewer", functools.partial(_fewer, least=_HALF))]
     if float(value.reshape(-1)[0]) == 0:
         return [("far", _far), ("shifted", _shifted), ("above zero", lambda zeros: _shifted(zeros).abs())]
     scaled = ("scaled", _scaled)
     return [("hidden", _hidden), scaled] if float(value.reshape(-1)[0]) == 1 else [scaled]
+
+
+def _one_or_zero(value: torch.Tensor) -> torch.Tensor:
+    """A mask, a type or a place: some ones among zeros, or some zeros among ones."""
+    return torch.where(torch.rand(value.shape, device=value.device) < 1 / _SHARE, 1 - value, value)
 
 
 def _other(lone: torch.Tensor) -> torch.Tensor:

@@ -314,9 +314,9 @@ def other_single(value: torch.Tensor, numbers: Sequence[int]) -> torch.Tensor:
     if value.dtype is torch.bool:
         return torch.logical_not(value)
     own, info = int(value), torch.iinfo(value.dtype)
-    beside = [number for number in (own - 1, own + 1) if number >= 0 or own < 0]
-    asked = [number for number in numbers if number != own and info.min <= number <= info.max]
-    chosen = asked if asked and float(torch.rand(())) < _MOSTLY else beside
+    is_asked = len(numbers) > 0 and float(torch.rand(())) < _MOSTLY
+    choices = numbers if is_asked else [number for number in (own - 1, own + 1) if number >= 0 or own < 0]
+    chosen = [number for number in choices if number != own and info.min <= number <= info.max] or [own]
     return torch.full_like(value, chosen[int(torch.randint(len(chosen), ()))])
 
 

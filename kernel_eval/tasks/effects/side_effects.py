@@ -28,8 +28,8 @@ class SideEffects(NamedTuple):
     """The tensors among the inputs that a call writes to, by number, and what it changes of the model, by name.
 
     spare: inputs that may stay as they are · keeps: whether the model differs after a call, in whatever it holds ·
-    fewest: the elements of the smallest tensor that it returns, 0 if it returns none · returns_state: whether one lies
-    in the memory of a parameter or buffer · returns_sequence: whether they come in a list or a tuple.
+    fewest: the elements of the smallest tensor that it returns, 0 if it returns none · returns_state: those, by
+    number, that lie in the memory of a parameter or buffer · returns_sequence: whether they come in a list or a tuple.
     """
 
     inputs: tuple[int, ...] = ()
@@ -37,7 +37,7 @@ class SideEffects(NamedTuple):
     state: tuple[str, ...] = ()
     keeps: bool = False
     fewest: int = 0
-    returns_state: bool = False
+    returns_state: frozenset[int] = frozenset()
     returns_sequence: bool = False
 
 
@@ -112,7 +112,8 @@ def side_effects(model: Any, inputs: list[Any], watch: contextlib.AbstractContex
     ]
     in_place = {n for n in written if writes.to.get(_storage(given[n]), {""}) <= _ACTIVATIONS}
     spare = in_place | {n for n in written if _storage(given[n]) in returned}
-    returns_state = any(_storage(tensor) in returned for tensor in held.values())
+    of_state = {_storage(tensor) for tensor in held.values() if tensor.numel()}
+    returns_state = frozenset(at for at, tensor in enumerate(tensors_of(answer)) if _storage(tensor) in of_state)
     of_answer = fewest, returns_state, isinstance(answer, list | tuple)
     if called is model:
         return SideEffects(tuple(written), frozenset(spare), (), False, *of_answer)

@@ -103,6 +103,8 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:
             if name in _MATCHES and isinstance(given, torch.Tensor) and _address(given) not in self._computed:
                 self.integers |= set(map(int, self._few(args[1])))
+            elif name == "_to_copy" and result.dtype is torch.bool and _address(given) not in self._computed:
+                self.integers.add(0)
             self._note_count(name, given, result)
         if name in _COUNTS:
             values, bounds = args[:2] if name == "bucketize" else args[1::-1]

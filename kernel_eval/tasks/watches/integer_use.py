@@ -42,7 +42,6 @@ PLACED_AT = {
     **dict.fromkeys(("gather", "index_select", "index_add", "index_copy", "scatter", "scatter_", "scatter_add"), 2),
 }
 """Where operators are given places, among their arguments."""
-_SAME = frozenset({"clone", "_to_copy", "detach", "lift_fresh"})
 _NONE: frozenset[int] = frozenset()
 
 
@@ -63,12 +62,10 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.ordered: set[tuple[int, int]] = set()  # pairs of which it asks which is larger, the lower number first
         self.counted: set[int] = set()  # masks of which it makes a number that it keeps from being zero
         self.asked: set[int] = set()  # those that are compared for equality, or say what a loss takes
-        self.placed: set[int] = set()  # what says where something lies as it is, so that kernels read there
         self._among_positions: set[int] = set()
         self._numbers: set[int] = set()
         self._seen: set[int] = set()
         self._integers = WeakTensorKeyDictionary()  # tensors made of them alone, and which
-        self._as_it_is = WeakTensorKeyDictionary()  # the integers themselves, views and copies of them, and which
         self._of_masks = WeakTensorKeyDictionary()  # tensors made of booleans alone, and which
         self._given = WeakTensorKeyDictionary()  # tensors made of any input
         numbers = itertools.count()
@@ -76,7 +73,7 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(value, torch.Tensor):
                 self._given[value] = True
                 if not (value.is_floating_point() or value.is_complex()):
-                    self._integers[value] = self._as_it_is[value] = frozenset({next(numbers)})
+                    self._integers[value] = frozenset({next(numbers)})
                     if value.dtype is torch.bool:
                         self._of_masks[value] = self._integers[value]
 
@@ -98,7 +95,6 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         made = [value for value in tree_leaves(result) if isinstance(value, torch.Tensor)]
         self._follow_masks(name, args, given, made)
-        self._follow_places(name, args, made, is_view or name in _SAME)
         held = _NONE.union(*map(self._held_by, given))
         if held:
             self._seen |= held
@@ -111,7 +107,7 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _follow(
         self, name: str, args: tuple[Any, ...], made: list[torch.Tensor], held: frozenset[int], moves: bool
     ) -> None:
-        if name in _ASK_EQUAL:
+        if name in _ASK_EQUAL or (name == "_to_copy" and made[0].dtype is torch.bool):  # whether it is zero
             self.asked |= _NONE.union(*map(self._held_by, args[:2]))
         if name in _EQUALITIES | _ORDERS:
             for one, other in (args[:2], args[1::-1]):
@@ -133,14 +129,6 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in made:
             if moves or _is_integral(tensor):
                 self._integers[tensor] = self._held_by(tensor) | held
-
-    def _follow_places(self, name: str, args: tuple[Any, ...], made: list[torch.Tensor], is_same: bool) -> None:
-        at = PLACED_AT.get(name, len(args))
-        for value in tree_leaves(args[at : at + 1]):
-            if isinstance(value, torch.Tensor) and value in self._as_it_is:
-                self.placed |= self._as_it_is[value]
-        if is_same and made and isinstance(args[0], torch.Tensor) and args[0] in self._as_it_is:
-            self._as_it_is[made[0]] = self._as_it_is[args[0]]
 
     def _follow_masks(
         self, name: str, args: tuple[Any, ...], given: list[torch.Tensor], made: list[torch.Tensor]

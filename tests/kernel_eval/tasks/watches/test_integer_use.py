@@ -28,23 +28,24 @@ USES: dict[str, tuple[Callable[[Any, Any], torch.Tensor], frozenset[int], dict[i
 }  # fmt: skip
 
 
-PLACED: dict[str, tuple[Callable[..., torch.Tensor], bool]] = {
-    "an index": (lambda x, n: x[:, n], True),
-    "a view of it": (lambda x, n: x.gather(1, n.view(4, 1)), True),
-    "a copy of it": (lambda x, n: x.index_select(1, n.clone().int()), True),
-    "one that a guard replaces": (lambda x, n: x.gather(1, torch.where(n != -100, n, 0)[:, None]), False),
+EQUAL: dict[str, tuple[Callable[..., torch.Tensor], bool]] = {
+    "a kind": (lambda x, n: x * (n == 3)[:, None], True),
+    "one of several": (lambda x, n: x * torch.isin(n, torch.tensor([3, 4]))[:, None], True),
+    "a label that may be left out": (lambda x, n: torch.nn.functional.nll_loss(x, n), True),
+    "what is not zero": (lambda x, n: x * n.bool()[:, None], True),
+    "an index": (lambda x, n: x[:, n], False),
     "a length": (lambda x, n: x * (torch.arange(6) < n[:, None]), False),
 }
 
 
-@pytest.mark.parametrize("use", PLACED)
-def test_what_says_where_to_read_as_it_is_is_known(use: str) -> None:
-    function, is_placed = PLACED[use]
+@pytest.mark.parametrize("use", EQUAL)
+def test_what_is_compared_for_equality_is_known(use: str) -> None:
+    function, is_equal = EQUAL[use]
     given = [torch.randn(4, 6), torch.tensor([1, 2, 3, 4])]
     watched = IntegerUse(given)
     with watched:
         function(*given)
-    assert watched.placed == ({0} if is_placed else set())
+    assert watched.asked == ({0} if is_equal else set())
 
 
 @pytest.mark.parametrize("use", USES)
