@@ -9,6 +9,7 @@ checked before it is played, those on memory after.
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -286,7 +287,8 @@ class PlayedTrials:
         for (name, one), want, have in zip(remains.each(), wanted, left, strict=True):
             if may_stay(effects, one, have, inputs, subject.model):
                 continue
-            want, have = comparable(one, want, have, inputs, model)
+            precise = functools.partial(self._reference.expected_float64, one.of(model), inputs, [want])
+            want, have = comparable(one, want, have, inputs, model, precise)
             expected = Expected([want], frozenset(), False)
             wrong = difference(self._reference, one.of(model), inputs, expected, [have])
             if wrong is not None:
