@@ -177,23 +177,25 @@ def test_a_kept_connection_that_is_ending_is_not_used_again(
 
 
 def test_an_address_that_swallows_connections_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent_host, answering = "127.0.0.3", "127.0.0.2"  # one port at both, and other servers listen at 127.0.0.1
+
     async def main() -> None:
         client = HttpClient(connect_timeout_s=6.0, answer_timeout_s=30.0)
-        with socket.create_server(("127.0.0.2", 0)) as listener, socket.socket() as silent:
+        with socket.create_server((answering, 0)) as listener, socket.socket() as silent:
             listener.settimeout(30)
             port = listener.getsockname()[1]
-            silent.bind(("127.0.0.1", port))
+            silent.bind((silent_host, port))
             silent.listen(0)
             filling = [socket.socket() for _ in range(4)]  # its queue: the kernel drops what comes after
             for one in filling:
                 one.setblocking(False)
-                one.connect_ex(("127.0.0.1", port))
-            found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.1", "127.0.0.2")]
+                one.connect_ex((silent_host, port))
+            found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in (silent_host, answering)]
             monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
             origin = client.origin(f"http://two.invalid:{port}", "router")
             answer, peer = await asyncio.gather(whole(client, origin), asyncio.to_thread(answer_first_on, listener))
             assert answer == (200, b"ok")
-            assert await origin.addresses() == ["127.0.0.2", "127.0.0.1"]
+            assert await origin.addresses() == [answering, silent_host]
             for one in (*filling, peer):
                 one.close()
             await client.close()
