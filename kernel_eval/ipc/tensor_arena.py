@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -211,7 +212,7 @@ def read_value(memory: Memory, value: Value) -> Any:
 def flat_view(memory: Memory, spec: TensorSpec) -> torch.Tensor:
     """The elements from the first to the last of a tensor, as they lie in memory; shape (span,)."""
     dtype = DTYPES[spec.dtype]
-    span = _span(spec)
+    span = span_of(spec.shape, spec.stride)
     if span == 0:
         return torch.empty(0, dtype=dtype, device=memory.device)
     return memory.flat(dtype, span, spec.offset)
@@ -228,20 +229,20 @@ def tensors_among(arguments: Any) -> list[torch.Tensor]:
 
 def num_bytes(spec: TensorSpec) -> int:
     """Bytes from the first to the last element."""
-    return _span(spec) * DTYPES[spec.dtype].itemsize
+    return span_of(spec.shape, spec.stride) * DTYPES[spec.dtype].itemsize
 
 
-def _span(spec: TensorSpec) -> int:
-    if 0 in spec.shape:
+def span_of(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """Elements from the first to the last one, both included, of a tensor laid out so; 0 of one without elements."""
+    if 0 in shape:
         return 0
-    return 1 + sum((size - 1) * stride for size, stride in zip(spec.shape, spec.stride, strict=True))
+    return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.numel() == 0:
         return torch.empty(0, dtype=tensor.dtype)
-    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.as_strided((span,), (1,), tensor.storage_offset())
+    return tensor.as_strided((span_of(tensor.shape, tensor.stride()),), (1,), tensor.storage_offset())
 
 
 def _aligned(offset: int) -> int:

@@ -97,6 +97,11 @@ class Operator(msgspec.Struct, frozen=True, tag="op", array_like=True):
     results: tuple[Place, ...]
 
 
+def operator_name(step: Operator) -> str:
+    """An operator of torch's own without its namespace and overload; that of another namespace as it is."""
+    return step.name.split(".")[1] if step.name.startswith("aten.") else step.name
+
+
 class Launch(msgspec.Struct, frozen=True, tag="launch", array_like=True):
     """A kernel, its grid, all of its arguments by name, and the options of its launch (num_warps and the like).
 

@@ -24,6 +24,7 @@ from weir.kernel_eval.ipc.trace import (
     Step,
     Storage,
     Trace,
+    operator_name,
     places,
 )
 
@@ -87,7 +88,7 @@ def _makers(trace: Trace, needed: set[int]) -> tuple[list[Step], set[int]]:
 
 def _without_form(step: Step) -> Step:
     """An operator that takes no more than the form of a tensor (`zeros_like`) takes that of its own result."""
-    if not isinstance(step, Operator) or step.name.split(".")[1] not in OF_A_FORM or len(step.results) != 1:
+    if not isinstance(step, Operator) or operator_name(step) not in OF_A_FORM or len(step.results) != 1:
         return step
     return msgspec.structs.replace(step, arguments=(step.results[0], *step.arguments[1:]))
 

@@ -15,6 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from weir.kernel_eval.ipc import unwritten
+from weir.kernel_eval.ipc.tensor_arena import span_of
 
 _GUARD = 0xFB
 _MAX_HELD_BYTES = 64 << 20
@@ -60,8 +61,7 @@ class GuardedAllocations(TorchFunctionMode):
             or tensor.device.type not in ("cpu", "cuda")
         ):
             return tensor
-        span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-        data_bytes = span * tensor.itemsize
+        data_bytes = span_of(tensor.shape, tensor.stride()) * tensor.itemsize
         padded_bytes = (data_bytes + 63) // 64 * 64
         buffer = torch.full((padded_bytes + 2 * self._guard_bytes,), _GUARD, dtype=torch.uint8, device=tensor.device)
         body = buffer[self._guard_bytes : self._guard_bytes + data_bytes]

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from weir.kernel_eval.ipc.messages import Answered, Recorded
-from weir.kernel_eval.ipc.tensor_arena import tensors_among
+from weir.kernel_eval.ipc.tensor_arena import span_of, tensors_among
 from weir.kernel_eval.ipc.trace import Opaque, Place
 from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.checks.slices import pieces_of
@@ -389,8 +389,7 @@ def _memory(place: Place) -> tuple[int, int, str, int]:
 
 
 def _is_expanded(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    span = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
-    return span < math.prod(shape)
+    return span_of(shape, stride) < math.prod(shape)
 
 
 def dtypes_of(inputs: list[Any]) -> list[str]:

@@ -15,8 +15,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from weir.kernel_eval.ipc.trace import Operator, Place, places
-from weir.kernel_eval.judge.source.provenance import HELPERS, operator_name
+from weir.kernel_eval.ipc.trace import Operator, Place, operator_name, places
+from weir.kernel_eval.judge.source.provenance import HELPERS
 from weir.kernel_eval.judge.source.safe_operators import BY_INDEX, ELEMENTWISE, REDUCTIONS
 
 _PRODUCTS = frozenset(["mm", "bmm", "mv", "dot", "vdot", "linear", "matmul", "_int_mm", "_scaled_mm"])

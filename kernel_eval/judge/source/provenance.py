@@ -28,6 +28,7 @@ from weir.kernel_eval.ipc.trace import (
     Step,
     StorageKind,
     Trace,
+    operator_name,
     places,
 )
 from weir.kernel_eval.judge.source.safe_operators import ON_CONSTANTS
@@ -302,11 +303,6 @@ _RANGES = {
 
 def _has_fractions(dtype: str) -> bool:
     return dtype.startswith(("float", "bfloat", "complex"))
-
-
-def operator_name(step: Operator) -> str:
-    """An operator's name without its namespace and overload."""
-    return step.name.split(".")[1] if step.name.startswith("aten.") else step.name
 
 
 def given_back(trace: Trace, kinds: Collection[StorageKind]) -> set[int]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from weir.kernel_eval.ipc.tensor_arena import span_of
 from weir.kernel_eval.ipc.trace import Place, Storage, StorageKind, Trace
 from weir.kernel_eval.judge.state.counterparts import Counterpart
 from weir.kernel_eval.tasks.answers import specials
@@ -52,7 +53,7 @@ def with_remains(
     given, storages, places = tensors_of(inputs), list(trace.storages), list[Place]()
     for number in remains.inputs:
         tensor = given[number]
-        span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+        span = span_of(tensor.shape, tensor.stride())
         at = _position(storages, "input", number, span * tensor.element_size())
         dtype = str(tensor.dtype).removeprefix("torch.")
         places.append(Place(at, dtype, tuple(tensor.shape), tuple(tensor.stride()), 0))
