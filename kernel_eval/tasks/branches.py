@@ -10,10 +10,11 @@ import torch
 
 from weir.kernel_eval.tasks.answers import is_finite, num_floating
 from weir.kernel_eval.tasks.changing import changing, each_tensor, is_drawn
+from weir.kernel_eval.tasks.draws.lone_numbers import held_numbers, lone_numbers, others, with_number
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.input_draws import redrawn, sums_to_one
 from weir.kernel_eval.tasks.input_variants import Draw
-from weir.kernel_eval.tasks.task_source import SET_BOUNDS, decides, names_in
+from weir.kernel_eval.tasks.task_source import SET_BOUNDS, decides, names_in, numbers_in
 from weir.kernel_eval.tasks.watches.decisions import Branch, Decisions, Outcome
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ _CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 _MOST_INPUTS = 3  # that are changed alone
 _MOST_TURNS = 4
 _MOST_ELEMENTS = 1 << 22  # of inputs: some tens of calls look for the changes
+_NUMBER = "number"  # a turn that gives a leaf of the inputs, by its position, another value
+_MOST_NUMBERS = 6
+_MOST_OF_NUMBERS = 1 << 20  # elements of inputs: a hundred calls look for the numbers
 _NUM_TURNED = 3  # draws, all of which a change leads the same way
 _JOINED = 64  # times as many values as an answer has: beside those beyond one bound, those beyond another do not count
 _LEAST_BOUND, _MOST_BOUND, _MOST_BOUNDS = 0.5, 100.0, 3  # that inputs are moved beyond
@@ -39,7 +43,10 @@ _FAR, _USUAL = 2.0, 2.0  # times as far as a bound; where there is none
 
 
 class Turn(NamedTuple):
-    """A change of whole inputs, by name; `at` are those that are changed, by their number among the tensors."""
+    """A change of whole inputs, by name; `at` are those that are changed, by their number among the tensors.
+
+    Or another value, `by`, of a lone number, at its position among all leaves.
+    """
 
     at: tuple[int, ...]
     change: str = "moved"
@@ -82,7 +89,7 @@ class Branches:
         in an answer after bounds, which are asked for one side at a time. Each change leads another way.
         """
         if self._turns is None:
-            self._turns = self._all_turns(model)
+            self._turns = [*self._all_turns(model), *self._other_numbers(model)]
         return self._turns
 
     def _all_turns(self, model: Any) -> list[Turn]:
@@ -102,6 +109,47 @@ class Branches:
             shifts = [sign * by for by in self._bounds(model) for sign in (1, -1)]
             found += self._find_turns(model, own, [Turn(at, by=by) for at in alone for by in shifts], sides=True)
         return found
+
+    def _other_numbers(self, model: Any) -> list[Turn]:
+        """Other values of lone numbers with which the task takes ways that it does not take with its own.
+
+        Of each such way the nearest and the farthest value, and beside the nearest the number that the task holds.
+        """
+        own = [self._reference.inputs(number) for number in range(_NUM_TURNED)]
+        numbers = lone_numbers(own[0])
+        if not numbers or sum(value.numel() for value in each_tensor(own[0])) > _MOST_OF_NUMBERS:
+            return []
+        known = frozenset[Any]().union(*(self._ways(model, inputs) or () for inputs in own))
+        held, found = held_numbers(numbers_in(self._source), model), dict[Turn, None]()
+        for at, number in numbers:
+            by_ways: dict[frozenset[Any], list[list[Turn]]] = {}
+            for near in others(number, held):
+                turns = [Turn((at,), _NUMBER, float(one)) for one in near]
+                for turn in turns:
+                    ways = self._ways(model, _turned(own[0], turn)) or known
+                    if not ways <= known:
+                        by_ways.setdefault(ways - known, []).append([turn, turns[0]])
+            for led in by_ways.values():
+                led.sort(key=lambda turns: abs(turns[0].by - number))
+                if self._leads(model, own, led[0][0], known) and self._leads(model, own, led[-1][0], known):
+                    found |= dict.fromkeys((*led[0], led[-1][0]))
+        return list(found)[:_MOST_NUMBERS]
+
+    def _leads(self, model: Any, own: list[list[Any]], turn: Turn, known: frozenset[Any]) -> bool:
+        """Whether a turn leads all draws of a task to ways that are not known, and to answers that can be compared."""
+        turned = [_turned(inputs, turn) for inputs in own]
+        if any((self._ways(model, inputs) or known) <= known for inputs in turned):
+            return False
+        return all(self._branch(model, inputs, sides=False) is not None for inputs in turned)
+
+    def _ways(self, model: Any, inputs: list[Any]) -> frozenset[Any] | None:
+        """The ways of the task's Python and of what it asks lone numbers; None if it has no answer."""
+        with contextlib.suppress(InvalidReference, UnsupportedReference):
+            self._reference.effects(model)
+            with self._reference.code_ways() as taken, Decisions() as decisions:
+                self._reference.expected(model, inputs)
+            return frozenset(taken.ways | set(enumerate(decisions.of_one)))
+        return None
 
     def _decides(self, model: Any, inputs: list[Any]) -> bool:
         branch = self._branch(model, inputs, sides=True)
@@ -162,6 +210,9 @@ class Branches:
 
 
 def _turned(inputs: list[Any], turn: Turn) -> list[Any]:
+    if turn.change == _NUMBER:
+        return with_number(inputs, turn.at[0], turn.by)
+
     def change(value: torch.Tensor) -> torch.Tensor:
         most = torch.finfo(value.dtype).max
         wide = value.double()

@@ -43,10 +43,12 @@ from weir.kernel_eval.tasks.seeds import seed_everything
 from weir.kernel_eval.tasks.step_limit import time_limit
 from weir.kernel_eval.tasks.supported import as_plain, check_supported, function_of
 from weir.kernel_eval.tasks.task_source import free_size, harder_than_mixed, tells_zeros_apart, undivided_size
+from weir.kernel_eval.tasks.watches.code_ways import CodeWays
 from weir.kernel_eval.tasks.watches.oddities import OwnOddities
 from weir.kernel_eval.tasks.watches.pointwise import PointwiseWatch
 from weir.kernel_eval.tasks.watches.ties import OtherTies
 
+_FILE = "reference.py"  # as which a task's code is compiled
 _FEW_ROWS = 4  # of which a mixed draw has none for some kinds
 _OTHER_SEED = 20_261  # of weights, which no evaluation has but by chance
 _NO_MEMORY = "can't allocate memory"  # in the text of torch's error
@@ -65,7 +67,7 @@ class Reference:
         self.draws_on_host = False  # inputs for a GPU, because the task's code cannot draw them there
         module = types.ModuleType("reference")
         with self._step("import"):
-            exec(compile(source, "reference.py", "exec"), module.__dict__)
+            exec(compile(source, _FILE, "exec"), module.__dict__)
         self._model = function_of(module, "Model")
         self._get_inputs = function_of(module, "get_inputs")
         self._get_init_inputs = getattr(module, "get_init_inputs", list)
@@ -230,6 +232,10 @@ class Reference:
         advancing = Advancing(copy.deepcopy(model))
         self.expected(advancing, inputs)
         return advancing.model
+
+    def code_ways(self) -> CodeWays:
+        """A context in which the ways that the task's own Python takes are noted."""
+        return CodeWays(self._get_inputs.__globals__, _FILE)
 
     def works_by_value(self, model: Any) -> bool:
         """Whether all operators of Model work value by value; found out once."""

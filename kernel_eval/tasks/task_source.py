@@ -58,13 +58,20 @@ def harder_than_mixed(source: str) -> tuple[Draw, ...]:
     task may take any of them.
     """
     names = names_in(source)
-    if names & _PICK_ONE_OF_EQUALS:
+    if _called_in(source) & _PICK_ONE_OF_EQUALS:
         return ()
     return (
         *specials_of(source),
         *((Draw.BEYOND,) if names & (SET_BOUNDS | _DECIDE) or _compares(source) else ()),
         Draw.HARD,
     )
+
+
+def numbers_in(source: str) -> list[float]:
+    """The numbers that the source writes, in order, but for those in what makes its inputs."""
+    constants = [(node, node.value) for node in _nodes(source) if isinstance(node, ast.Constant)]
+    minus = {node.operand for node in _nodes(source) if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)}
+    return [-value if node in minus else value for node, value in constants if isinstance(value, int | float)]
 
 
 def tells_zeros_apart(source: str) -> bool:
@@ -82,6 +89,17 @@ def sorts_stably(source: str) -> bool:
     calls = (node for node in _nodes(source) if isinstance(node, ast.Call))
     picks = [call for call in calls if _name_of(call.func) in _PICK_ONE_OF_EQUALS]
     return bool(picks) and all(_name_of(call.func) in _SORTS and any(map(_is_stable, call.keywords)) for call in picks)
+
+
+def _called_in(source: str) -> frozenset[str | None]:
+    """The names of what a source calls, or hands on as an attribute of torch: an argument may be named `mode`, too."""
+    called = [node.func for node in _nodes(source) if isinstance(node, ast.Call)]
+    of_torch = [node for node in _nodes(source) if isinstance(node, ast.Attribute) and _is_torch(node.value)]
+    return frozenset(map(_name_of, (*called, *of_torch)))
+
+
+def _is_torch(value: ast.expr) -> bool:
+    return isinstance(value, ast.Name) and value.id in ("torch", "F")
 
 
 def _name_of(function: ast.expr) -> str | None:

@@ -19,7 +19,6 @@ from weir.kernel_eval.tasks.input_variants import Draw, Variant, plan
 from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
 
-_TURNED_OVER = 1  # the trial in which flags are
 _SMALL = 1 << 20  # bytes of a question beside which another one may lie
 
 
@@ -82,6 +81,9 @@ class Questions:
         self._far = far
         self._ahead: tuple[int, Drawn] | None = None
         self._is_small = False
+        as_they_are = (Draw.DECLARED, Draw.TURNED)  # of the last, some have a flag that is turned over
+        drawn = (trial for trial, variant in enumerate(variants) if variant.draw not in as_they_are)
+        self._turned_over = next(drawn, None)  # the trial in which flags are
 
     def is_last(self, trial: int) -> bool:
         """Whether no trial follows."""
@@ -105,8 +107,7 @@ class Questions:
         first = [self._far] if self._far is not None and trial % 2 else []
         seed = derive_seed(self._secret, "inputs", trial)
         drawn = draw(self._reference, [*first, *self._subjects], seed, self._variants[trial])
-        is_own = self._variants[trial].draw is Draw.DECLARED
-        return drawn if is_own or trial != _TURNED_OVER else _with_other_flags(self._reference, drawn)
+        return _with_other_flags(self._reference, drawn) if trial == self._turned_over else drawn
 
 
 def _with_other_flags(reference: Reference, drawn: Drawn) -> Drawn:
