@@ -96,6 +96,7 @@ _FARTHER = 150.0  # beyond other values: an exponential overflows
 _NEAR_TIMES = 4  # as large as the task's own integers
 _MOST_COMPARED = 4  # inputs, each with each other
 _WIDE = 1e30  # what half precision does not hold
+_MANY_ROWS = 1 << 9  # in one of so many, extremes occur twice where more would leave too much open
 _SIGNS = ((-1, 1), (1,), (-1,))  # of regions of one sign; a task may refuse one of them
 _ENDS = ((0, -1), (0,), (-1,))  # of rows of one value: the least, the largest, or both
 
@@ -197,7 +198,9 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
         if found.ties:  # which may be of no account, if values are chosen and not positions
             yield [Step(("repeats", at), changing(at, with_repeats), sensitive=not found.stable, exact=found.stable)]
             if not found.stable:  # in few rows, so that a kernel may take either
-                yield [Step(("extremes twice", at), changing(at, with_extremes_twice), exact=True)]
+                fewer = functools.partial(with_extremes_twice, fewer=_MANY_ROWS)  # beside scores that underflow
+                kinds = (("extremes twice", with_extremes_twice), ("fewer extremes twice", fewer))
+                yield [Step((name, at), changing(at, change), exact=True) for name, change in kinds]
             continue
         if drawn is not Draw.EDGES:  # which has zeros and ones
             yield [Step(("zeros", at), changing(at, with_zero_rows))]

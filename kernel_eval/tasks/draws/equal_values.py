@@ -89,13 +89,13 @@ def with_extremes_again(value: torch.Tensor) -> torch.Tensor:
     return _twice(changed.view(1, -1)).view(value.shape)
 
 
-def with_extremes_twice(value: torch.Tensor) -> torch.Tensor:
-    """The largest and the least value of some rows twice: which of them it is, a task that chooses leaves open."""
+def with_extremes_twice(value: torch.Tensor, fewer: int = _FEWER) -> torch.Tensor:
+    """The largest and the least value of one in `fewer` rows twice: which it is, a task that chooses leaves open."""
     if value.dim() < 2 or value.shape[-1] < _LEAST_EXTREMES or value.numel() < 2 * _FEWER * value.shape[-1]:
         return value
     changed = value.clone(memory_format=torch.contiguous_format)
     rows = changed.view(-1, value.shape[-1])
-    at = distinct(len(rows) // _FEWER, len(rows)).to(value.device)
+    at = distinct(max(1, len(rows) // fewer), len(rows)).to(value.device)
     rows[at] = _twice(rows[at])
     return changed
 
