@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -57,9 +58,9 @@ _ORDER = (
     "; they are right if programs, atomics and the elements of reductions go by their numbers, which a device does not "
     "promise: an operator given to tl.reduce has to be associative and to commute"
 )
+_LEAST_REORDERED = 2  # plays of a record: one of them may have inputs that give one value everywhere
 _WAYS_S = 5.0  # for other configurations of autotuned kernels
 _NO_MORE = (Fault.TIMEOUT, Fault.OUT_OF_MEMORY)
-
 
 Kernels = tuple[DeviceKernel | None, ...]
 
@@ -77,7 +78,7 @@ class PlayedTrials:
         self._player = WorkerChannel(leases.worker, job.limits, deadline, PLAYER if self._on_gpu else "")
         self.chosen: dict[int, tuple[int, ...]] = {}  # by record: the IR that autotuned launches took, by number
         self._rounded: set[int] = set()  # records whose products of float32 a device would round to TF32
-        self._reordered: set[int] = set()  # records that were played in an order that was drawn
+        self._num_plays = Counter[int]()  # by record
         self._traces: list[Trace] = []
         self._num_loaded = 0
         self._has_torch_work: list[bool] = []
@@ -257,10 +258,11 @@ class PlayedTrials:
         self.num_answered += counts
 
     def _order(self, record: int) -> int:
-        """The seed of an order of programs; 0, for that of their numbers, in every other trial of a record."""
-        is_known = record in self._reordered
-        self._reordered.add(record)
-        return 0 if is_known and self.num_answered % 2 else derive_seed(self._secret, "order", self.num_answered)
+        """The seed of an order of programs; 0, for that of their numbers, in every other play of a record."""
+        self._num_plays[record] += 1
+        number = self._num_plays[record]
+        is_drawn = number <= _LEAST_REORDERED or number % 2
+        return derive_seed(self._secret, "order", record, number) if is_drawn else 0
 
     def _check_inputs(self, model: Any, played: Played, expected: Expected) -> None:
         if not expected.changed_inputs.issuperset(played.changed_inputs):

@@ -7,9 +7,6 @@ import triton.language as tl
 
 EXPECTED = "nondeterministic"
 
-
-EXPECTED = "nondeterministic"
-
 @triton.jit
 def k(x, counter, o, n, B: tl.constexpr):
     i = tl.arange(0, B)
