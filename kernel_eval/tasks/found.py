@@ -69,6 +69,9 @@ class Found(NamedTuple):
     structured: frozenset[int] = frozenset()
 
 
+_USUAL = (Draw.HARD, Draw.BEYOND, Draw.HARD, Draw.DECLARED)
+_USUAL_OF_TIES = (Draw.MIXED, Draw.DECLARED)  # of a task that may take any of equal values
+_HUGE = (1e3, 1e4)  # that other tasks have in a draw
 _SCALES = (1e5, 1e7, 1e9, 1e12, 1e18)
 
 
@@ -95,8 +98,8 @@ def find(
     answered = 0
     with contextlib.suppress(InvalidReference, UnsupportedReference), watched:
         answered = max(output.numel() for output in run(own).outputs)
-    asks = (decides(source) or watched.is_one_sided) and not ties
-    scales, values = _decisions(run, draw) if asks else ((), ())
+    asks = decides(source) or watched.is_one_sided
+    scales, values = _decisions(run, draw, ties=ties) if asks else ((), ())
     ignored = {label for label in watched.ignored if "ignore_index" in source or str(label) in source}
     asked = (watched.integers - watched.ignored) | ignored  # a loss of torch itself asks for its default
     return Found(
@@ -121,7 +124,7 @@ def find(
         shifts=use.shifts,
         stable=sorts_stably(source),
         lone_nans=takes_the_other(source),
-        specials=() if ties or takes_the_other(source) else specials_of(source),
+        specials=() if takes_the_other(source) else specials_of(source),
         hides_products=watched.product_size > answered,
         orders=watched.compares_tensors,
         ordered=tuple(sorted(use.ordered)),
@@ -132,7 +135,7 @@ def find(
 
 
 def _decisions(
-    run: Callable[[list[Any]], Any], draw: Callable[[int], list[Any]]
+    run: Callable[[list[Any]], Any], draw: Callable[[int], list[Any]], *, ties: bool
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     known: set[Outcome] = set()
     values: set[float] = set()
@@ -144,10 +147,10 @@ def _decisions(
         values.update(decisions.values)
         return decisions.outcomes
 
-    for number, usual in enumerate((Draw.HARD, Draw.BEYOND, Draw.HARD, Draw.DECLARED)):
+    for number, usual in enumerate(_USUAL_OF_TIES if ties else _USUAL):
         known |= outcomes(redrawn(draw(number), usual))
     scales = []
-    for number, scale in enumerate(_SCALES):
+    for number, scale in enumerate((*(_HUGE if ties else ()), *_SCALES)):
         if all((at, not way) in known for at, way in known):
             break
         inputs = draw(number)

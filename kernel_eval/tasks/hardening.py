@@ -76,6 +76,7 @@ from weir.kernel_eval.tasks.found import Found
 from weir.kernel_eval.tasks.input_draws import (
     has_few_values,
     sums_to_one,
+    with_specials,
 )
 from weir.kernel_eval.tasks.input_variants import OF_ONE_KIND, OF_OWN, SPECIAL, Draw
 from weir.kernel_eval.tasks.own_draws import of_own
@@ -188,7 +189,8 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
         for at in floating:
             draws = [draw for draw in _BY_INPUT[found.ties or found.whole :] if draw is not drawn]
             yield [Step((draw.value, at), changing(at, redrawing(draw))) for draw in draws]
-    for at in floating if found.specials and drawn not in SPECIAL and len(floating) > 1 else ():  # in one input alone
+    in_one_alone = found.specials and not found.ties and drawn not in SPECIAL and len(floating) > 1
+    for at in floating if in_one_alone else ():
         yield [Step((draw.value, at), changing(at, redrawing(draw))) for draw in found.specials]
     for at in floating:
         if found.ties and not found.by_value:
@@ -201,6 +203,7 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
                 fewer = functools.partial(with_extremes_twice, fewer=_MANY_ROWS)  # beside scores that underflow
                 kinds = (("extremes twice", with_extremes_twice), ("fewer extremes twice", fewer))
                 yield [Step((name, at), changing(at, change), exact=True) for name, change in kinds]
+            yield from _beside_ties(at, found)
             continue
         if drawn is not Draw.EDGES:  # which has zeros and ones
             yield [Step(("zeros", at), changing(at, with_zero_rows))]
@@ -223,6 +226,18 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
                 yield [Step(("beside", at), changing(at, with_values(beside)), most=_FAR_LARGER)]
         if not found.by_value:
             yield from _of_products(inputs, at, found)
+
+
+def _beside_ties(at: int, found: Found) -> Iterator[list[Step]]:
+    """What is asked of a task that may take any of equal values: few are equal, and none by the draw."""
+    for scale in found.scales:
+        yield [Step((f"scale {scale:g}", at), changing(at, of_scale(scale)), sensitive=True)]
+    if found.specials:
+        yield [Step((draw.value, at), changing(at, functools.partial(with_specials, draw))) for draw in found.specials]
+    if found.values:
+        yield [Step(("values", at), changing(at, with_values(found.values)))]
+    fewer = functools.partial(with_zero_rows, share=_MANY_ROWS)
+    yield [Step((name, at), changing(at, change)) for name, change in (("zeros", with_zero_rows), ("few zeros", fewer))]
 
 
 def _of_regions(tensor: torch.Tensor, at: int, by_value: bool) -> Iterator[list[Step]]:

@@ -277,6 +277,11 @@ _SPECIALS = {
 }
 
 
+def with_specials(draw: Draw, values: torch.Tensor) -> torch.Tensor:
+    """The values with the special ones of a draw among them."""
+    return _with_specials(values, _SPECIALS[draw])
+
+
 def _with_specials(values: torch.Tensor, specials: Sequence[float]) -> torch.Tensor:
     """Special values in half of the rows: of what is computed of a row that holds NaN, little is left."""
     share = _SPECIAL_SHARE // len(specials)

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from weir.kernel_eval.tasks import task_source
 from weir.kernel_eval.tasks.answers import (
     Expected,
     far_apart,
@@ -42,7 +43,6 @@ from weir.kernel_eval.tasks.rows import needs_mask, num_rows
 from weir.kernel_eval.tasks.seeds import seed_everything
 from weir.kernel_eval.tasks.step_limit import time_limit
 from weir.kernel_eval.tasks.supported import as_plain, check_supported, function_of
-from weir.kernel_eval.tasks.task_source import free_size, harder_than_mixed, tells_zeros_apart, undivided_size
 from weir.kernel_eval.tasks.watches.code_ways import CodeWays
 from weir.kernel_eval.tasks.watches.oddities import OwnOddities
 from weir.kernel_eval.tasks.watches.pointwise import PointwiseWatch
@@ -71,11 +71,11 @@ class Reference:
         self._model = function_of(module, "Model")
         self._get_inputs = function_of(module, "get_inputs")
         self._get_init_inputs = getattr(module, "get_init_inputs", list)
-        self._size = free_size(source, vars(module))
-        self._undivided_size = undivided_size(source, vars(module))
-        self._harder = harder_than_mixed(source)
+        self._size = task_source.free_size(source, vars(module))
+        self._undivided_size = task_source.undivided_size(source, vars(module))
+        self._harder = task_source.harder_than_mixed(source)
         self._gives_specials: bool | None = None
-        self._oddities = OwnOddities(takes_nan=Draw.SPECIAL in self._harder)
+        self._oddities = OwnOddities(takes_nan=Draw.SPECIAL in task_source.specials_of(source))
         self._pointwise: PointwiseWatch | None = None
         self._effects = SideEffects()
         self._known_integers: dict[Size | None, list[Integers]] = {}
@@ -353,7 +353,7 @@ class Reference:
         inputs = self._sized_inputs(seed, variant.size)
         numbers: tuple[float, ...] = ()
         if variant.draw is Draw.EDGES and self._pointwise is not None:
-            zeros = (-0.0,) if num_floating(inputs) == 1 or tells_zeros_apart(self._source) else ()
+            zeros = (-0.0,) if num_floating(inputs) == 1 or task_source.tells_zeros_apart(self._source) else ()
             numbers = (*sorted(self._pointwise.numbers), *zeros)
         drawn = redrawn(inputs, variant.draw, integers, numbers)
         return self.branches.turned(drawn, variant.number) if variant.draw is Draw.TURNED else drawn
