@@ -68,6 +68,12 @@ def masks_among(inputs: list[Any], integers: Sequence[Integers]) -> Iterator[tup
             yield at, seen
 
 
+def hides(value: torch.Tensor, seen: Integers | None) -> bool:
+    """Whether a tensor is a mask of which zero is a value that it may have anywhere."""
+    is_free = seen is None or not bool(seen.fixed.any())
+    return is_free and _is_mask(value, seen) and bool((value == 0).any())
+
+
 def _is_mask(value: torch.Tensor, seen: Integers | None) -> bool:
     """Whether a tensor has two values, either of which it may hold everywhere."""
     if value.numel() < 2 or value.is_complex():
@@ -199,7 +205,8 @@ def with_small_rows(inputs: list[Any], numbers: Sequence[float]) -> list[Any]:
     """Inputs whose floats are small: each row of its own scale, the same in all tensors that have rows as the largest.
 
     Other tensors, which may be added to each row, are as small as the smallest. In three dimensions or more, all rows
-    of every other leading index have one scale, since what is made of them is as large as the largest.
+    of every other leading index have one scale, since what is made of them is as large as the largest. Masks of floats
+    hide half of the rows: ones beside small values leave nothing that counts.
     """
     drawn = [tensor for tensor in each_tensor(inputs) if is_drawn(tensor) and not sums_to_one(tensor)]
     largest = max((tensor for tensor in drawn if not _is_symmetric(tensor)), key=torch.numel, default=None)
@@ -207,8 +214,11 @@ def with_small_rows(inputs: list[Any], numbers: Sequence[float]) -> list[Any]:
     of_rows = scales(numbers, rows.numel()).view(*rows, 1)
     if len(rows) > 1:
         of_rows[::2] = scales(numbers, len(of_rows[::2])).view(-1, *(1 for _ in rows))
+    hidden = (torch.randperm(rows.numel()) % 2 == 0).view(*rows, 1)
 
     def small(value: torch.Tensor) -> torch.Tensor:
+        if value.shape[:-1] == rows and value.is_floating_point() and hides(value, None):
+            return value.masked_fill(hidden.to(value.device), 0.0)
         if not is_drawn(value) or sums_to_one(value):
             return value
         own = value.shape[:-1] == rows and not _is_symmetric(value)

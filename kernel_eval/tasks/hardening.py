@@ -23,8 +23,10 @@ from weir.kernel_eval.tasks.changing import (
     changing,
     each_tensor,
     floats_among,
+    hides,
     integers_of,
     is_drawn,
+    masks_among,
     of_scale,
     redrawing,
     together,
@@ -64,7 +66,13 @@ from weir.kernel_eval.tasks.draws.regions import (
     with_held_states,
     with_pieces_of_one_sign,
 )
-from weir.kernel_eval.tasks.draws.together import are_alike, with_far_squares, with_far_sums, with_lone_nans
+from weir.kernel_eval.tasks.draws.together import (
+    are_alike,
+    with_far_squares,
+    with_far_sums,
+    with_lone_nans,
+    with_zero_rows_together,
+)
 from weir.kernel_eval.tasks.extremes import (
     aligned,
     may_change,
@@ -423,6 +431,9 @@ def _of_pairs(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
 def _of_several(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     """Changes of all inputs together."""
     tensors, places = list(each_tensor(inputs)), floats_among(inputs)
+    masks = [at for at, seen in masks_among(inputs, found.integers) if hides(tensors[at], seen)]
+    if not found.by_value and len(places) + len(masks) > 1:
+        yield [Step(("zeros", -1), functools.partial(together, sorted({*places, *masks}), with_zero_rows_together))]
     if found.ties or not are_alike([tensors[at] for at in places]):
         return
     if found.lone_nans:

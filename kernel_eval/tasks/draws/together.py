@@ -15,6 +15,7 @@ _NAN_SHARE = 32  # one of so many elements is NaN in one of the inputs
 _ROW_SHARE = 16  # one of so many rows is near the end of its range
 _LEAST_WIDTH = 64  # of a row; answers of narrower ones have no scale of their own
 _LEAST_ROWS = 8
+_ZERO_SHARE, _LEAST_PIECES = 32, 4  # one of so many rows is zero, where there are so many rows or pieces
 _OF_THE_RANGE = 0.58  # of the exponents: squares overflow, and their root does not
 _NEAR_THE_END = 0.55, 0.4  # of the range, and so much more: a sum of two overflows
 _FADED = 3.0, 9.0  # digits after the point, before the first that is none: of a value, or of the root of a square
@@ -59,6 +60,23 @@ def faded(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         kinds = torch.randint(_KINDS, value.shape)
         factors = torch.where(kinds < _SQUARE, 10.0 ** -(2 * digits), 10.0**-digits)
         changed.append(value * factors.masked_fill_(kinds < _ZERO, 0.0).to(value))
+    return changed
+
+
+def with_zero_rows_together(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Tensors with some rows that are zero in each that has rows as the largest, and one piece along the first."""
+    largest = max(values, key=torch.Tensor.numel)
+    count, width = largest.shape[:-1].numel() if largest.dim() else 0, largest.shape[-1:].numel()
+    rows = torch.randperm(count)[: max(1, count // _ZERO_SHARE)] if count >= _LEAST_PIECES and width > 1 else []
+    piece = int(torch.randint(len(largest), ())) if largest.dim() > 2 and len(largest) >= _LEAST_PIECES else None
+    changed = []
+    for value in values:
+        made = value.clone(memory_format=torch.contiguous_format)
+        if len(rows) and value.shape[:-1] == largest.shape[:-1]:
+            made.view(count, -1)[rows.to(value.device)] = 0
+        if piece is not None and value.dim() > 0 and len(value) == len(largest):
+            made[piece] = 0
+        changed.append(made)
     return changed
 
 
