@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +12,7 @@ import torch
 from weir.kernel_eval.tasks.answers import is_finite, num_floating
 from weir.kernel_eval.tasks.changing import changing, each_tensor, is_drawn
 from weir.kernel_eval.tasks.draws.lone_numbers import held_numbers, lone_numbers, others, with_number
+from weir.kernel_eval.tasks.effects.side_effects import is_counter, named_tensors
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.input_draws import redrawn, sums_to_one
 from weir.kernel_eval.tasks.input_variants import Draw
@@ -53,6 +55,13 @@ class Turn(NamedTuple):
     by: float = 0.0  # how far
 
 
+class Count(NamedTuple):
+    """A value of a buffer of one integer, which calls count up, by its name."""
+
+    name: str
+    value: int
+
+
 class Branches:
     """What one task decides; found out when it is first asked for."""
 
@@ -61,6 +70,7 @@ class Branches:
         self._source = source
         self._decides_beyond: bool | None = None
         self._turns: list[Turn] | None = None
+        self._counts: list[Count] | None = None
 
     def needs_huge(self, model: Any, inputs: list[Any]) -> bool:
         """Whether huge values belong to what a task asks for.
@@ -135,6 +145,32 @@ class Branches:
                     found |= dict.fromkeys((*led[0], led[-1][0]))
         return list(found)[:_MOST_NUMBERS]
 
+    def counts(self, model: Any) -> list[Count]:
+        """Values of the model's counters with which the task takes ways that it does not take in its first calls."""
+        if self._counts is None:
+            self._counts = self._far_counts(model)
+        return self._counts
+
+    def _far_counts(self, model: Any) -> list[Count]:
+        changed = set(self._reference.effects(model).state)
+        counters = {name: tensor for name, tensor in named_tensors(model) if name in changed and is_counter(tensor)}
+        inputs = self._reference.inputs(0)
+        if not counters or sum(value.numel() for value in each_tensor(inputs)) > _MOST_OF_NUMBERS:
+            return []
+        known, called = frozenset[Any](), model
+        for _ in range(_NUM_TURNED):
+            known |= self._ways(called, inputs) or frozenset()
+            called = self._reference.after(called, inputs)
+        found: list[Count] = []
+        for name, tensor in counters.items():
+            for near in others(int(tensor), held_numbers(numbers_in(self._source), model)):
+                for count in sorted(Count(name, int(one)) for one in near):
+                    ways = self._ways(with_count(model, count), inputs) or known
+                    if not ways <= known:
+                        known |= ways
+                        found.append(count)
+        return found[:_MOST_NUMBERS]
+
     def _leads(self, model: Any, own: list[list[Any]], turn: Turn, known: frozenset[Any]) -> bool:
         """Whether a turn leads all draws of a task to ways that are not known, and to answers that can be compared."""
         turned = [_turned(inputs, turn) for inputs in own]
@@ -207,6 +243,13 @@ class Branches:
                     self._reference.expected(model, redrawn(self._reference.inputs(number), draw))
                 outcomes |= decisions.outcomes
         return outcomes
+
+
+def with_count(model: Any, count: Count) -> Any:
+    """A copy of a model whose counter has another value."""
+    changed = copy.deepcopy(model)
+    dict(named_tensors(changed))[count.name].fill_(count.value)
+    return changed
 
 
 def _turned(inputs: list[Any], turn: Turn) -> list[Any]:

@@ -40,7 +40,7 @@ class Step(NamedTuple):
 
     `sensitive`: whether a rounding may decide what the task answers to it; `alike`: one that keeps equal inputs equal ·
     `exact`: none does, since inputs themselves are compared · `most`: it is left out where an answer becomes so many
-    times larger that others of it do not count.
+    times larger that others of it do not count · `settled`: which of equal values is taken must not change the answer.
     """
 
     name: tuple[str, int]
@@ -49,6 +49,7 @@ class Step(NamedTuple):
     alike: bool = False
     exact: bool = False
     most: float = math.inf
+    settled: bool = False
 
 
 def each_tensor(value: Any) -> Iterator[torch.Tensor]:

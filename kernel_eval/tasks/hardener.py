@@ -7,6 +7,7 @@ import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Iterator
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -143,6 +144,10 @@ class Hardener:
                 return None
             if largest(answer.outputs) > step.most * largest(expected.outputs):
                 return None
+            if step.settled and any(
+                map(_differ, self._reference.with_other_ties(model, inputs), repeat(answer.outputs))
+            ):
+                return None
             asked = ((inputs, answer), (before.inputs, expected)) if step.sensitive else ()
             wavering = [self._wavering(model, *each, alike=step.alike) for each in asked]
             return None if any(bool((now & ~then).any()) for now, then in zip(*wavering, strict=True)) else answer
@@ -161,6 +166,10 @@ class Hardener:
 
         known = answer.outputs
         return [exact | rounded for exact, rounded in zip(apart(0.0), apart(ROUNDINGS), strict=True)]
+
+
+def _differ(other: list[torch.Tensor], outputs: list[torch.Tensor]) -> bool:
+    return any(bool(far_apart(one, two).any()) for one, two in zip(outputs, other, strict=True))
 
 
 def _levels(model: Any) -> tuple[torch.Tensor, ...]:

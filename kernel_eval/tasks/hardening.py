@@ -23,10 +23,8 @@ from weir.kernel_eval.tasks.changing import (
     changing,
     each_tensor,
     floats_among,
-    hides,
     integers_of,
     is_drawn,
-    masks_among,
     of_scale,
     redrawing,
     together,
@@ -71,7 +69,6 @@ from weir.kernel_eval.tasks.draws.together import (
     with_far_squares,
     with_far_sums,
     with_lone_nans,
-    with_zero_rows_together,
 )
 from weir.kernel_eval.tasks.extremes import (
     aligned,
@@ -87,7 +84,7 @@ from weir.kernel_eval.tasks.input_draws import (
     with_specials,
 )
 from weir.kernel_eval.tasks.input_variants import OF_ONE_KIND, OF_OWN, SPECIAL, Draw
-from weir.kernel_eval.tasks.own_draws import of_own
+from weir.kernel_eval.tasks.own_draws import of_own, of_zero_rows
 from weir.kernel_eval.tasks.rows import (
     with_ends,
     with_one_sign,
@@ -129,6 +126,7 @@ def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[
     yield from _of_few_masks(inputs, found)
     if drawn in OF_ONE_KIND:
         return
+    yield from of_zero_rows(inputs, found, few=True)
     for at, tensor in enumerate(each_tensor(inputs)):
         if not is_drawn(tensor):
             continue
@@ -237,15 +235,15 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
 
 
 def _beside_ties(at: int, found: Found) -> Iterator[list[Step]]:
-    """What is asked of a task that may take any of equal values: few are equal, and none by the draw."""
+    """What is asked of a task that may take any of equal values, as far as its answer is the same for each of them."""
     for scale in found.scales:
-        yield [Step((f"scale {scale:g}", at), changing(at, of_scale(scale)), sensitive=True)]
-    if found.specials:
-        yield [Step((draw.value, at), changing(at, functools.partial(with_specials, draw))) for draw in found.specials]
-    if found.values:
-        yield [Step(("values", at), changing(at, with_values(found.values)))]
-    fewer = functools.partial(with_zero_rows, share=_MANY_ROWS)
-    yield [Step((name, at), changing(at, change)) for name, change in (("zeros", with_zero_rows), ("few zeros", fewer))]
+        yield [Step((f"scale {scale:g}", at), changing(at, of_scale(scale)), sensitive=True, settled=True)]
+    specials: list[tuple[str, Change]] = [
+        (draw.value, functools.partial(with_specials, draw)) for draw in found.specials
+    ]
+    values: list[tuple[str, Change]] = [("values", with_values(found.values))] if found.values else []
+    for choices in (specials, values, [("zeros", with_zero_rows)]):
+        yield [Step((name, at), changing(at, change), settled=True) for name, change in choices]
 
 
 def _of_regions(tensor: torch.Tensor, at: int, by_value: bool) -> Iterator[list[Step]]:
@@ -431,9 +429,7 @@ def _of_pairs(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
 def _of_several(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     """Changes of all inputs together."""
     tensors, places = list(each_tensor(inputs)), floats_among(inputs)
-    masks = [at for at, seen in masks_among(inputs, found.integers) if hides(tensors[at], seen)]
-    if not found.by_value and len(places) + len(masks) > 1:
-        yield [Step(("zeros", -1), functools.partial(together, sorted({*places, *masks}), with_zero_rows_together))]
+    yield from of_zero_rows(inputs, found, few=False)
     if found.ties or not are_alike([tensors[at] for at in places]):
         return
     if found.lone_nans:

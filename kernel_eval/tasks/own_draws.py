@@ -14,6 +14,7 @@ from weir.kernel_eval.tasks.changing import (
     changing,
     each_tensor,
     floats_among,
+    hides,
     integers_of,
     masks_among,
     together,
@@ -26,7 +27,7 @@ from weir.kernel_eval.tasks.draws.matches import matched
 from weir.kernel_eval.tasks.draws.one_sided import one_sided
 from weir.kernel_eval.tasks.draws.probabilities import with_equal_rows, with_sure_rows
 from weir.kernel_eval.tasks.draws.relations import Relation, with_clusters, with_related_rows
-from weir.kernel_eval.tasks.draws.together import are_alike, faded
+from weir.kernel_eval.tasks.draws.together import are_alike, faded, with_zero_rows_together
 from weir.kernel_eval.tasks.found import Found
 from weir.kernel_eval.tasks.input_draws import sums_to_one
 from weir.kernel_eval.tasks.input_variants import OF_MASKS, Draw
@@ -175,3 +176,13 @@ def _on_one_side(at: int, source: int, inputs: list[Any]) -> list[Any]:
     free = (own * other.to(own)).sum(-1).abs() < _STANDS if len(own) == len(other) else None
     change = one_sided(tensors[at], other, free) if len(other) <= other.shape[1] else None
     return inputs if change is None else changing(at, change)(inputs)
+
+
+def of_zero_rows(inputs: list[Any], found: Found, *, few: bool) -> Iterator[list[Step]]:
+    """Rows that are zero in all inputs, of many rows or of `few`: a mixed draw has none to spare of these."""
+    tensors, places = list(each_tensor(inputs)), floats_among(inputs)
+    masks = [at for at, seen in masks_among(inputs, found.integers) if hides(tensors[at], seen)]
+    if not found.by_value and len(places) + len(masks) > 1:
+        change = functools.partial(with_zero_rows_together, few=few)
+        places = sorted({*places, *masks})
+        yield [Step(("zeros", -1 - few), functools.partial(together, places, change), settled=True)]

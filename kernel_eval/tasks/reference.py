@@ -46,7 +46,7 @@ from weir.kernel_eval.tasks.supported import as_plain, check_supported, function
 from weir.kernel_eval.tasks.watches.code_ways import CodeWays
 from weir.kernel_eval.tasks.watches.oddities import OwnOddities
 from weir.kernel_eval.tasks.watches.pointwise import PointwiseWatch
-from weir.kernel_eval.tasks.watches.ties import OtherTies
+from weir.kernel_eval.tasks.watches.ties import TAKEN, OtherTies
 
 _FILE = "reference.py"  # as which a task's code is compiled
 _FEW_ROWS = 4  # of which a mixed draw has none for some kinds
@@ -195,9 +195,9 @@ class Reference:
         )
 
     def with_other_ties(self, model: Any, inputs: list[Any]) -> Iterator[list[torch.Tensor]]:
-        """What it answers where it takes the last of equal values, then the first; nothing where torch says which."""
-        for last in (True, False) if self.watched(model).takes_any_of_equal else ():
-            with OtherTies(last=last):
+        """What it answers where it takes the last of equal values, or another; nothing where torch says which."""
+        for taken in TAKEN if self.watched(model).takes_any_of_equal else ():
+            with OtherTies(taken):
                 yield self.outputs(model, copy.deepcopy(inputs))
 
     def learn(self, model: Any) -> None:

@@ -79,20 +79,20 @@ def thinned(values: torch.Tensor) -> torch.Tensor:
     return values[::step] if step > 1 else values
 
 
-def with_zero_rows(value: torch.Tensor, share: int = _REPLACED_SHARE) -> torch.Tensor:
-    """One of `share` rows along the last dimension, and one piece along the first, are zeros: are they divided?
+def with_zero_rows(value: torch.Tensor) -> torch.Tensor:
+    """Some rows along the last dimension, and one piece along the first, are zeros: what is divided by their size?
 
     Of one dimension, it is one of four pieces, since a task may make rows of it (`rewards.view(-1, 8)`).
     """
     if _is_in_pieces(value):
-        return with_zero_rows(value.reshape(_PIECES, -1), share).view(value.shape)
+        return with_zero_rows(value.reshape(_PIECES, -1)).view(value.shape)
     if value.dim() < 2 or sums_to_one(value):
         return value
     changed = value.clone(memory_format=torch.contiguous_format)
     rows = changed.view(-1, value.shape[-1])
     if len(rows) >= _LEAST_ROWS and value.shape[-1] > 1:
-        rows[spare(rows, max(1, len(rows) // share))] = 0.0
-    if value.dim() > 2 and _LEAST_ROWS <= value.shape[0] <= len(rows) * share:
+        rows[spare(rows, max(1, len(rows) // _REPLACED_SHARE))] = 0.0
+    if value.dim() > 2 and value.shape[0] >= _LEAST_ROWS:
         changed[spare(changed, 1)] = 0.0
     return changed
 

@@ -10,11 +10,11 @@ import torch
 
 from weir.kernel_eval.ipc.messages import Recorded
 from weir.kernel_eval.ipc.tensor_arena import tensors_among
-from weir.kernel_eval.ipc.trace import Trace
+from weir.kernel_eval.ipc.trace import Launch, Trace
 from weir.kernel_eval.judge.state.counterparts import counterparts, without_weights
 from weir.kernel_eval.judge.state.questions import Question, Subject
 from weir.kernel_eval.judge.state.small_parameters import small_subject, small_weights
-from weir.kernel_eval.judge.state.wide_parameters import wide_calls
+from weir.kernel_eval.judge.state.wide_parameters import wide_calls, with_values
 from weir.kernel_eval.tasks.answers import Expected, is_finite, is_integer
 from weir.kernel_eval.tasks.changing import with_small_rows
 from weir.kernel_eval.tasks.effects.side_effects import named_tensors
@@ -36,6 +36,7 @@ def further_calls(
     if "varied_parameters" not in relaxed:
         for subject, question in wide_calls(reference, own, trace, constant, secret):
             yield "wide_parameters", subject, question
+        yield from _counted_calls(reference, own, trace, secret)
     added = reference.added(own.model)
     if not added or "varied_inputs" in relaxed:
         return
@@ -58,6 +59,26 @@ def further_calls(
             expected = reference.expected(subject.model, inputs)
             if is_finite(expected.outputs) and _is_determined(reference, subject, inputs, expected):
                 yield "small_weights", subject, Question(inputs, expected)
+
+
+def _counted_calls(
+    reference: Reference, own: Subject, trace: Trace, secret: bytes
+) -> Iterator[tuple[str, Subject, Question]]:
+    """Calls late in a run, as far as counts say so that kernels read: what the host reads is part of a record."""
+    read = {trace.storages[at] for step in trace.steps if isinstance(step, Launch) for at in step.storages}
+    held = counterparts(own.model, {count.name for count in reference.branches.counts(own.model)}, own.state, own.named)
+    for number, count in enumerate(reference.branches.counts(own.model)):
+        found = held.get(count.name)
+        if found is None or not found.is_named:
+            continue
+        if any(one.kind == "state" and one.index == found.place.storage for one in read):
+            value = torch.tensor(count.value)
+            subject = with_values(own, held, {count.name: value})
+            inputs = reference.inputs(derive_seed(secret, "inputs", "counted", number))
+            with contextlib.suppress(InvalidReference, UnsupportedReference):
+                expected = reference.expected(subject.model, inputs)
+                if reference.is_comparable(subject.model, inputs, expected):
+                    yield "other_counts", subject, Question(inputs, expected)
 
 
 def told_apart(

@@ -14,7 +14,14 @@ from weir.kernel_eval.ipc.tensor_arena import span_of
 from weir.kernel_eval.ipc.trace import Place, Storage, StorageKind, Trace
 from weir.kernel_eval.judge.state.counterparts import Counterpart
 from weir.kernel_eval.tasks.answers import specials
-from weir.kernel_eval.tasks.effects.side_effects import SideEffects, WithEffects, differ, named_tensors, tensors_of
+from weir.kernel_eval.tasks.effects.side_effects import (
+    SideEffects,
+    WithEffects,
+    differ,
+    is_counter,
+    named_tensors,
+    tensors_of,
+)
 
 
 class Remains(NamedTuple):
@@ -42,7 +49,7 @@ class Remains(NamedTuple):
 
 def remains_of(effects: SideEffects, model: Any, held: dict[str, Counterpart]) -> Remains:
     """What is compared of what a task's call changes. `held`: where the candidate has it."""
-    lacking = tuple(n for n, t in named_tensors(model) if n in effects.state and n not in held and not _is_counter(t))
+    lacking = tuple(n for n, t in named_tensors(model) if n in effects.state and n not in held and not is_counter(t))
     return Remains(effects.inputs, tuple(name for name in effects.state if name in held), lacking)
 
 
@@ -73,7 +80,7 @@ def may_stay(effects: SideEffects, one: Remains, left: torch.Tensor, inputs: lis
         number = one.inputs[0]
         return number in effects.spare and not differ(left, tensors_of(inputs)[number])
     before = dict(named_tensors(model))[one.state[0]]
-    return _is_counter(before) and not differ(left.reshape(before.shape), before)
+    return is_counter(before) and not differ(left.reshape(before.shape), before)
 
 
 def comparable(
@@ -119,10 +126,6 @@ def overwritten(
             if tensor.nbytes == state[place.storage].numel() or place.storage not in expected:
                 return name
     return None
-
-
-def _is_counter(tensor: torch.Tensor) -> bool:
-    return tensor.numel() == 1 and not (tensor.is_floating_point() or tensor.is_complex())
 
 
 def _position(storages: list[Storage], kind: StorageKind, index: int, num_bytes: int) -> int:

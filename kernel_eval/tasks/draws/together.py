@@ -15,7 +15,7 @@ _NAN_SHARE = 32  # one of so many elements is NaN in one of the inputs
 _ROW_SHARE = 16  # one of so many rows is near the end of its range
 _LEAST_WIDTH = 64  # of a row; answers of narrower ones have no scale of their own
 _LEAST_ROWS = 8
-_ZERO_SHARE, _LEAST_PIECES = 32, 4  # one of so many rows is zero, where there are so many rows or pieces
+_ZERO_SHARE, _LEAST_PIECES = 32, 4  # one of so many rows is zero, of so many rows or pieces at least
 _OF_THE_RANGE = 0.58  # of the exponents: squares overflow, and their root does not
 _NEAR_THE_END = 0.55, 0.4  # of the range, and so much more: a sum of two overflows
 _FADED = 3.0, 9.0  # digits after the point, before the first that is none: of a value, or of the root of a square
@@ -63,21 +63,29 @@ def faded(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return changed
 
 
-def with_zero_rows_together(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Tensors with some rows that are zero in each that has rows as the largest, and one piece along the first."""
+def with_zero_rows_together(values: Sequence[torch.Tensor], *, few: bool = False) -> list[torch.Tensor]:
+    """Tensors with some rows that are zero in each that has rows as the largest, and one piece along the first.
+
+    `few`: rows or pieces from four to seven, else eight and more.
+    """
     largest = max(values, key=torch.Tensor.numel)
-    count, width = largest.shape[:-1].numel() if largest.dim() else 0, largest.shape[-1:].numel()
-    rows = torch.randperm(count)[: max(1, count // _ZERO_SHARE)] if count >= _LEAST_PIECES and width > 1 else []
-    piece = int(torch.randint(len(largest), ())) if largest.dim() > 2 and len(largest) >= _LEAST_PIECES else None
+    count = largest.shape[:-1].numel() if largest.dim() and largest.shape[-1] > 1 else 0
+    rows = torch.randperm(count)[: max(1, count // _ZERO_SHARE)] if _is_spare(count, few) else None
+    has_pieces = largest.dim() > 2 and _is_spare(len(largest), few)
+    piece = int(torch.randint(len(largest), ())) if has_pieces else None
     changed = []
     for value in values:
         made = value.clone(memory_format=torch.contiguous_format)
-        if len(rows) and value.shape[:-1] == largest.shape[:-1]:
+        if rows is not None and value.shape[:-1] == largest.shape[:-1]:
             made.view(count, -1)[rows.to(value.device)] = 0
         if piece is not None and value.dim() > 0 and len(value) == len(largest):
             made[piece] = 0
         changed.append(made)
     return changed
+
+
+def _is_spare(count: int, few: bool) -> bool:
+    return _LEAST_PIECES <= count < _LEAST_ROWS if few else count >= _LEAST_ROWS
 
 
 def _largest(values: Sequence[torch.Tensor]) -> float:

@@ -149,6 +149,11 @@ def named_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
         yield from model.named_buffers()
 
 
+def is_counter(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is one integer or boolean."""
+    return tensor.numel() == 1 and not (tensor.is_floating_point() or tensor.is_complex())
+
+
 def tensors_of(values: Any) -> list[torch.Tensor]:
     """All tensors among (nested) values, in order."""
     return [value for value in tree_leaves(values) if isinstance(value, torch.Tensor)]

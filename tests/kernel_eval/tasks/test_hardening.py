@@ -50,10 +50,10 @@ ADDED: dict[str, tuple[str, str, Holds]] = {
     ),
     "rows of zeros": ("F.normalize(x) + y.cumsum(-1)", FLOATS, lambda x, y: has_zero_row(x) and has_zero_row(y)),
     "no rows of zeros": ("x / x.norm(dim=-1, keepdim=True) + y", FLOATS, lambda x, y: not has_zero_row(x)),
-    "no zeros where any of equal values is right": (
+    "rows of zeros where any of equal values is right": (
         "x.sort(-1).values + y",
         FLOATS,
-        lambda x, y: not bool((x == 0).any()),
+        lambda x, y: bool((x == 0).all(-1).any()),
     ),
     "ends of probabilities": (
         "F.binary_cross_entropy(x, y, reduction='none')",

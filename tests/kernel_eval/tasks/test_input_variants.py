@@ -315,7 +315,7 @@ def test_a_mixed_draw_is_as_hard_as_the_task_allows(function: str) -> None:
     assert variant.draw is HARDER[function]
     assert bool(torch.isfinite(expected.outputs[0]).all())
     assert bool((x[x.isfinite()].abs() > 1000).any()) == (variant.draw in (Draw.BEYOND, Draw.EDGES))
-    zeros = function not in ("1 / x", "(1 / x).flip(0)", "x.sort().values", "x.max(-1).indices")
+    zeros = function not in ("1 / x", "(1 / x).flip(0)")  # of sorts, too: rows of zeros
     assert bool((x == 0).any()) == zeros
     if variant.draw is Draw.SPECIAL:
         assert bool(x.isnan().any())

@@ -68,3 +68,12 @@ def test_tiny_rows_are_of_the_size_of_what_is_added() -> None:
         sizes = changed.square().mean(-1).sqrt()
         assert int(((sizes > 4e-4) & (sizes < 8e-3)).sum()) >= 1
         assert int((sizes < 2e-6).sum()) >= 2
+
+
+def test_a_mask_hides_half_of_the_rows() -> None:
+    small, mask, signs = with_small_rows(
+        [torch.rand(16, 64), torch.ones(16, 64).bernoulli_(0.8), torch.randn(16, 64).sign()], ADDED
+    )
+    assert float(small.max()) < 0.1
+    assert int(mask.any(-1).sum()) == 8
+    assert bool(signs.any(-1).all())

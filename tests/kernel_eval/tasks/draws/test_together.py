@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from weir.kernel_eval.tasks.draws.together import are_alike, faded, with_far_squares, with_far_sums, with_lone_nans
+from weir.kernel_eval.tasks.draws.together import (
+    are_alike,
+    faded,
+    with_far_squares,
+    with_far_sums,
+    with_lone_nans,
+    with_zero_rows_together,
+)
 
 
 def _pair() -> list[torch.Tensor]:
@@ -57,3 +64,25 @@ def test_only_several_tensors_of_one_form_are_changed_together() -> None:
     assert not are_alike(_pair()[:1])
     assert not are_alike([torch.zeros(2, 3), torch.zeros(3, 2)])
     assert not are_alike([torch.zeros(2), torch.zeros(2, dtype=torch.float64)])
+
+
+def test_rows_are_zero_in_all_tensors_that_have_them() -> None:
+    given = [torch.randn(64, 128), torch.ones(64, 32, dtype=torch.bool), torch.randn(128)]
+    one, mask, other = with_zero_rows_together(given)
+    assert int((one == 0).all(-1).sum()) == 2
+    assert torch.equal((one == 0).all(-1), ~mask.any(-1))
+    assert torch.equal(other, given[2])
+
+
+def test_a_whole_piece_is_zero_in_all_tensors() -> None:
+    one, weights = with_zero_rows_together([torch.randn(8, 4, 16), torch.randn(8)])
+    assert torch.equal((one == 0).all(-1).all(-1), weights == 0)
+    assert int((weights == 0).sum()) == 1
+
+
+def test_few_rows_are_zero_in_calls_of_their_own() -> None:
+    for count, few in ((4, True), (8, False)):
+        given = [torch.randn(count, 16), torch.randn(count, 16)]
+        one, two = with_zero_rows_together(given, few=few)
+        assert int(((one == 0) & (two == 0)).all(-1).sum()) == 1
+        assert all(map(torch.equal, with_zero_rows_together(given, few=not few), given))
