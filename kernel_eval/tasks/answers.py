@@ -27,9 +27,10 @@ def is_integer(output: torch.Tensor) -> bool:
     return is_drawn_as_integers(output) and output.dtype is not torch.bool
 
 
-def may_pick(draw: Draw, expected: Expected) -> bool:
+def may_pick(draw: Draw, expected: Expected, *, by_value: bool) -> bool:
     """Whether a hard draw may have several right answers: positions of one of equal values, integers of huge ones."""
-    return draw in (Draw.HARD, Draw.BEYOND, Draw.EDGES, Draw.POINTS) and any(map(is_integer, expected.outputs))
+    hard = (Draw.BEYOND, Draw.EDGES, Draw.POINTS, *(() if by_value else (Draw.HARD,)))
+    return draw in hard and any(map(is_integer, expected.outputs))
 
 
 def is_finite(outputs: list[torch.Tensor]) -> bool:

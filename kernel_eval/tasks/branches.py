@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +17,7 @@ from weir.kernel_eval.tasks.effects.side_effects import is_counter, named_tensor
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.input_draws import redrawn, sums_to_one
 from weir.kernel_eval.tasks.input_variants import Draw
-from weir.kernel_eval.tasks.task_source import SET_BOUNDS, decides, names_in, numbers_in
+from weir.kernel_eval.tasks.task_source import SET_BOUNDS, decides, names_in, numbers_in, specials_of
 from weir.kernel_eval.tasks.watches.decisions import Branch, Decisions, Outcome
 
 if TYPE_CHECKING:
@@ -32,12 +33,13 @@ _CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "large": lambda value: value * 1e3,
     "zero": torch.zeros_like,  # last, since many answers to zeros are the same
 }
+_SPECIAL = {"one NaN": math.nan, "one infinite": math.inf, "one below all": -math.inf}
 _MOST_INPUTS = 3  # that are changed alone
 _MOST_TURNS = 4
 _MOST_ELEMENTS = 1 << 22  # of inputs: some tens of calls look for the changes
 _NUMBER = "number"  # a turn that gives a leaf of the inputs, by its position, another value
 _MOST_NUMBERS = 6
-_MOST_OF_NUMBERS = 1 << 20  # elements of inputs: a hundred calls look for the numbers
+_MOST_OF_NUMBERS, _MOST_OF_FLAGS = 1 << 22, 1 << 24  # elements of inputs: a hundred calls look for the numbers
 _NUM_TURNED = 3  # draws, all of which a change leads the same way
 _JOINED = 64  # times as many values as an answer has: beside those beyond one bound, those beyond another do not count
 _LEAST_BOUND, _MOST_BOUND, _MOST_BOUNDS = 0.5, 100.0, 3  # that inputs are moved beyond
@@ -115,6 +117,8 @@ class Branches:
         if asks_one:
             groups = [*alone, *([tuple(floating)] if len(floating) > 1 else [])]
             found += self._find_turns(model, own, [Turn(at, name) for at in groups for name in _CHANGES])
+            for name in _SPECIAL if specials_of(self._source) else ():  # each alone: a kernel may ask for one kind
+                found += self._find_turns(model, own, [Turn(at, name) for at in alone])[:1]
         if joins and self._decides(model, first):
             shifts = [sign * by for by in self._bounds(model) for sign in (1, -1)]
             found += self._find_turns(model, own, [Turn(at, by=by) for at in alone for by in shifts], sides=True)
@@ -127,7 +131,9 @@ class Branches:
         """
         own = [self._reference.inputs(number) for number in range(_NUM_TURNED)]
         numbers = lone_numbers(own[0])
-        if not numbers or sum(value.numel() for value in each_tensor(own[0])) > _MOST_OF_NUMBERS:
+        size = sum(value.numel() for value in each_tensor(own[0]))
+        numbers = [one for one in numbers if size <= (_MOST_OF_FLAGS if type(one[1]) is bool else _MOST_OF_NUMBERS)]
+        if not numbers:
             return []
         known = frozenset[Any]().union(*(self._ways(model, inputs) or () for inputs in own))
         held, found = held_numbers(numbers_in(self._source), model), dict[Turn, None]()
@@ -257,6 +263,10 @@ def _turned(inputs: list[Any], turn: Turn) -> list[Any]:
         return with_number(inputs, turn.at[0], turn.by)
 
     def change(value: torch.Tensor) -> torch.Tensor:
+        if turn.change in _SPECIAL:
+            made = value.clone(memory_format=torch.contiguous_format)
+            made.view(-1)[int(torch.randint(value.numel(), ()))] = _SPECIAL[turn.change]
+            return made
         most = torch.finfo(value.dtype).max
         wide = value.double()
         changed = _CHANGES[turn.change](wide) if turn.change in _CHANGES else wide + turn.by

@@ -190,13 +190,16 @@ def _with_change(value: Any, numbers: Iterator[int], at: int, change: Callable[[
     return made.copy_(in_form_of(changed, value))
 
 
-def of_scale(scale: float) -> Callable[[torch.Tensor], torch.Tensor]:
+def of_scale(scale: float, *, beyond: bool = False) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Some rows are of a scale; `beyond`: all values of these are tenfold, so that none is near what bounds them."""
+
     def change(value: torch.Tensor) -> torch.Tensor:
         if scale * _HALF_RANGE > torch.finfo(value.dtype).max or sums_to_one(value):
             return value
         changed = slices(value)
         chosen = spare(changed, max(1, len(changed) // _SHARE))
-        changed[chosen] = torch.randn_like(changed[chosen]) * scale
+        drawn = torch.randn_like(changed[chosen])
+        changed[chosen] = (drawn + drawn.sign()) * (10 * scale) if beyond else drawn * scale
         return unsliced(changed, value)
 
     return change

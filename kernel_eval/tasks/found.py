@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from weir.kernel_eval.tasks.answers import is_integer
 from weir.kernel_eval.tasks.changing import changing, each_tensor, is_drawn, of_scale, structured
 from weir.kernel_eval.tasks.draws.integer_draws import Integers
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
@@ -70,7 +71,7 @@ class Found(NamedTuple):
 
 
 _USUAL = (Draw.HARD, Draw.BEYOND, Draw.HARD, Draw.DECLARED)
-_USUAL_OF_TIES = (Draw.MIXED, Draw.DECLARED)  # of a task that may take any of equal values
+_USUAL_OF_CHOICES = (Draw.MIXED, Draw.DECLARED)  # of a task that may take any of equal values, or gives integers
 _HUGE = (1e3, 1e4)  # that other tasks have in a draw
 _SCALES = (1e5, 1e7, 1e9, 1e12, 1e18)
 
@@ -95,11 +96,13 @@ def find(
             outputs = call(own)
         own = draw(0)  # the model may change what it is given
     watched = Decisions()
-    answered = 0
+    answers: list[torch.Tensor] = []
     with contextlib.suppress(InvalidReference, UnsupportedReference), watched:
-        answered = max(output.numel() for output in run(own).outputs)
+        answers = run(own).outputs
+    answered = max(map(torch.Tensor.numel, answers), default=0)
+    has_huge = not ties and not any(map(is_integer, answers))  # among its draws
     asks = decides(source) or watched.is_one_sided
-    scales, values = _decisions(run, draw, ties=ties) if asks else ((), ())
+    scales, values = _decisions(run, draw, has_huge=has_huge) if asks else ((), ())
     ignored = {label for label in watched.ignored if "ignore_index" in source or str(label) in source}
     asked = (watched.integers - watched.ignored) | ignored  # a loss of torch itself asks for its default
     return Found(
@@ -135,7 +138,7 @@ def find(
 
 
 def _decisions(
-    run: Callable[[list[Any]], Any], draw: Callable[[int], list[Any]], *, ties: bool
+    run: Callable[[list[Any]], Any], draw: Callable[[int], list[Any]], *, has_huge: bool
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     known: set[Outcome] = set()
     values: set[float] = set()
@@ -147,10 +150,10 @@ def _decisions(
         values.update(decisions.values)
         return decisions.outcomes
 
-    for number, usual in enumerate(_USUAL_OF_TIES if ties else _USUAL):
+    for number, usual in enumerate(_USUAL if has_huge else _USUAL_OF_CHOICES):
         known |= outcomes(redrawn(draw(number), usual))
     scales = []
-    for number, scale in enumerate((*(_HUGE if ties else ()), *_SCALES)):
+    for number, scale in enumerate((*(() if has_huge else _HUGE), *_SCALES)):
         if all((at, not way) in known for at, way in known):
             break
         inputs = draw(number)

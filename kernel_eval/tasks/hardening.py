@@ -87,6 +87,7 @@ from weir.kernel_eval.tasks.input_variants import OF_ONE_KIND, OF_OWN, SPECIAL, 
 from weir.kernel_eval.tasks.own_draws import of_own, of_zero_rows
 from weir.kernel_eval.tasks.rows import (
     with_ends,
+    with_nan_row,
     with_one_sign,
     with_tiny_columns,
     with_tiny_rows,
@@ -222,7 +223,9 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
         if not found.by_value:
             yield from _of_extremes(at, across=False)
         for scale in found.scales:
-            yield [Step((f"scale {scale:g}", at), changing(at, of_scale(scale)), sensitive=True)]
+            beyond = of_scale(scale, beyond=True)  # where a rounding decides which integer it is
+            kinds = [("scale", of_scale(scale)), ("beyond", beyond)][: 1 + found.whole]
+            yield [Step((f"{name} {scale:g}", at), changing(at, one), sensitive=True) for name, one in kinds]
         if found.matches and not sums_to_one(tensors[at]):
             yield [Step(("extremes", at), changing(at, with_extremes_again), exact=True)]
         if found.values:
@@ -230,6 +233,8 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
             beside = beside_values(found.values)
             if beside and torch.finfo(tensors[at].dtype).max > _WIDE:
                 yield [Step(("beside", at), changing(at, with_values(beside)), most=_FAR_LARGER)]
+        if drawn in SPECIAL and Draw.SPECIAL in found.specials:
+            yield [Step(("NaN row", at), changing(at, with_nan_row))]
         if not found.by_value:
             yield from _of_products(inputs, at, found)
 
@@ -406,6 +411,8 @@ def _of_few_values(inputs: list[Any]) -> Iterator[list[Step]]:
             both = [float(end) for end in torch.aminmax(tensor)]
             rows = [functools.partial(with_even_rows, points=[both[end] for end in ends]) for ends in _ENDS]
             yield [Step((f"even {ends}", at), changing(at, change)) for ends, change in zip(_ENDS, rows, strict=True)]
+            if both[0] < 0 < both[1] and bool((tensor == 0).any()):
+                yield [Step(("even zeros", at), changing(at, functools.partial(with_even_rows, points=[0.0])))]
 
 
 def _of_pairs(inputs: list[Any], found: Found) -> Iterator[list[Step]]:

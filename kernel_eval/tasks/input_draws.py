@@ -283,13 +283,20 @@ def with_specials(draw: Draw, values: torch.Tensor) -> torch.Tensor:
 
 
 def _with_specials(values: torch.Tensor, specials: Sequence[float]) -> torch.Tensor:
-    """Special values in half of the rows: of what is computed of a row that holds NaN, little is left."""
+    """Special values in half of the rows: of what is computed of a row that holds NaN, little is left.
+
+    Some rows have all of them, others one kind: a kernel may ask for one of them alone.
+    """
     share = _SPECIAL_SHARE // len(specials)
     if values.dim() < 2 or not values.numel():
         return holding(values, specials, share)
     rows = values.clone(memory_format=torch.contiguous_format).view(-1, values.shape[-1])
     chosen = torch.randperm(len(rows))[: -(-len(rows) // 2)].to(values.device)
-    rows[chosen] = holding(rows[chosen], specials, share)
+    kinds = [specials, *([one] for one in specials if len(specials) > 1)]
+    for number, kind in enumerate(kinds):
+        at = chosen[number :: len(kinds)]
+        if len(at):
+            rows[at] = holding(rows[at], kind, share)
     return rows.view(values.shape)
 
 

@@ -166,8 +166,8 @@ class Reference:
             return None
         if attempt.draw is Draw.EDGES:
             inputs, expected = self._within_borders(model, inputs, expected, seed, attempt.size)
-        is_comparable = self.is_comparable(model, inputs, expected) and not may_pick(attempt.draw, expected)
-        return Posed(inputs, expected) if is_comparable else None
+        picks = may_pick(attempt.draw, expected, by_value=self.works_by_value(model))
+        return Posed(inputs, expected) if not picks and self.is_comparable(model, inputs, expected) else None
 
     def is_comparable(self, model: Any, inputs: list[Any], expected: Expected) -> bool:
         """Whether an answer is finite, or has NaN and infinities that another way to compute it would have, too.

@@ -97,6 +97,16 @@ def with_zero_rows(value: torch.Tensor) -> torch.Tensor:
     return changed
 
 
+def with_nan_row(value: torch.Tensor) -> torch.Tensor:
+    """One row along the last dimension is NaN everywhere: what is left of it has no values."""
+    if value.dim() < 2 or value.numel() < _LEAST_ROWS * value.shape[-1]:
+        return value
+    changed = value.clone(memory_format=torch.contiguous_format)
+    rows = changed.view(-1, value.shape[-1])
+    rows[int(torch.randint(len(rows), ()))] = math.nan
+    return changed
+
+
 def _is_in_pieces(value: torch.Tensor) -> bool:
     return value.dim() == 1 and len(value) % _PIECES == 0 and len(value) >= _PIECES * _LEAST_PIECE
 

@@ -44,7 +44,8 @@ class VariedParameters:
 
     def __init__(self, model: Any, seed: int, fixed: Collection[str] = (), far: bool = False) -> None:
         """`fixed`: the parameters that are the same for every seed of the weights. `far`: give them values far away."""
-        named = dict(loadable(model)) if isinstance(model, torch.nn.Module) else {}
+        loaded = loadable(model) if isinstance(model, torch.nn.Module) else ()
+        named = {name: tensor for name, tensor in loaded if not tensor.is_complex()}
         kinds: dict[str, _Kind] = {}
         for name, tensor in named.items():
             kind = _kind(tensor.detach()) or (_digest(tensor.detach()) if name in fixed else None)

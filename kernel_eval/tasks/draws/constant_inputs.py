@@ -26,16 +26,14 @@ Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 def is_constant(value: torch.Tensor) -> bool:
-    """Whether the elements hold one number that others can replace, which is not below zero among integers.
+    """Whether the elements hold one number that others can replace.
 
     A lone integer or boolean is none: others replace it in its own way.
     """
     if value.numel() < (1 if value.is_floating_point() else 2) or value.is_complex():
         return False
     first = value.reshape(-1)[0]
-    if not bool(torch.isfinite(first)) or not bool((value == first).all()):
-        return False
-    return value.is_floating_point() or value.dtype is torch.bool or int(first) >= 0
+    return bool((value == first).all())
 
 
 def replacements(value: torch.Tensor) -> list[tuple[str, Change]]:
@@ -44,10 +42,14 @@ def replacements(value: torch.Tensor) -> list[tuple[str, Change]]:
         return [("other", _other)]
     if value.dtype is torch.bool:
         return [("flipped", _flipped)]
+    if not value.is_floating_point() and int(value.reshape(-1)[0]) < 0:
+        return [("more", _more)]
     if not value.is_floating_point() and int(value.reshape(-1)[0]) <= 1:
         return [("other", _one_or_zero)]
     if not value.is_floating_point():
         return [("fewer", _fewer), ("a little fewer", functools.partial(_fewer, least=_HALF))]
+    if math.isinf(float(value.reshape(-1)[0])):
+        return [("finite", _finite)]
     if float(value.reshape(-1)[0]) == 0:
         return [("far", _far), ("shifted", _shifted), ("above zero", lambda zeros: _shifted(zeros).abs())]
     scaled = ("scaled", _scaled)
@@ -57,6 +59,19 @@ def replacements(value: torch.Tensor) -> list[tuple[str, Change]]:
 def _one_or_zero(value: torch.Tensor) -> torch.Tensor:
     """A mask, a type or a place: some ones among zeros, or some zeros among ones."""
     return torch.where(torch.rand(value.shape, device=value.device) < 1 / _SHARE, 1 - value, value)
+
+
+def _more(value: torch.Tensor) -> torch.Tensor:
+    """A place that is none, or a least number: as it is, or above it, up to one."""
+    least = int(value.reshape(-1)[0])
+    return torch.where(_few(value), value, torch.randint(least, 2, value.shape, device=value.device))
+
+
+def _finite(value: torch.Tensor) -> torch.Tensor:
+    """The start of an extreme, which half of them are beyond."""
+    return torch.where(
+        torch.rand(value.shape, device=value.device) < _HALF, torch.randn(value.shape, device=value.device), value
+    )
 
 
 def _other(lone: torch.Tensor) -> torch.Tensor:

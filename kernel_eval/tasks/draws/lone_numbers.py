@@ -17,19 +17,20 @@ Number = bool | int | float
 _TIMES = (1, 2, 10)  # a number that the task holds: it may ask for a multiple
 _NEAR = 0.1  # of a float
 _MOST_HELD = 12  # numbers of a task
-_MOST_LEAVES = 4
+_MOST_LEAVES, _MOST_FLAGS = 6, 6
 _FEW = 16  # elements of a buffer of settings
 
 
 def lone_numbers(inputs: list[Any]) -> list[tuple[int, Number]]:
-    """The first of them, by their position among all leaves of the inputs, and their values."""
+    """The first of them, and flags, by their position among all leaves of the inputs, and their values."""
     found: list[tuple[int, Number]] = []
     for at, leaf in enumerate(tree_flatten(inputs)[0]):
         if isinstance(leaf, torch.Tensor) and leaf.numel() == 1 and not leaf.is_complex():
             found.append((at, leaf.item()))
         elif isinstance(leaf, bool | int | float):
             found.append((at, leaf))
-    return found[:_MOST_LEAVES]
+    flags, others = ([one for one in found if isinstance(one[1], bool) == are_flags] for are_flags in (True, False))
+    return [*others[:_MOST_LEAVES], *flags[:_MOST_FLAGS]]
 
 
 def with_number(inputs: list[Any], at: int, number: Number) -> list[Any]:

@@ -68,12 +68,14 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._integers = WeakTensorKeyDictionary()  # tensors made of them alone, and which
         self._of_masks = WeakTensorKeyDictionary()  # tensors made of booleans alone, and which
         self._given = WeakTensorKeyDictionary()  # tensors made of any input
+        self._by_value = WeakTensorKeyDictionary()  # tensors that are integers of the inputs, or follow value by value
         numbers = itertools.count()
         for value in tree_leaves(inputs):
             if isinstance(value, torch.Tensor):
                 self._given[value] = True
                 if not (value.is_floating_point() or value.is_complex()):
                     self._integers[value] = frozenset({next(numbers)})
+                    self._by_value[value] = True
                     if value.dtype is torch.bool:
                         self._of_masks[value] = self._integers[value]
 
@@ -99,6 +101,9 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if held:
             self._seen |= held
             self._follow(name, args, made, held, is_view or name in _MOVES)
+            if by_value and all(value in self._by_value for value in given if value in self._integers):
+                for tensor in made:
+                    self._by_value[tensor] = True
         if any(value in self._given for value in given):
             for tensor in made:
                 self._given[tensor] = True
@@ -118,7 +123,7 @@ class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         if name in _BOUNDS:
             for limit in args[1:]:
-                for number in self._held_by(args[0]) if type(limit) is int else ():
+                for number in self._held_by(args[0]) if type(limit) is int and args[0] in self._by_value else ():
                     self.limits.setdefault(number, set()).update((limit - 1, limit, limit + 1))
         if name in _SHIFTS:
             for number in self._held_by(args[1]):

@@ -1,4 +1,4 @@
-"""A factor goes on beyond its bound: calls counted to three in all evaluations."""
+"""A factor grows beyond its bound: calls counted to three in all evaluations."""
 
 import torch
 import torch.nn as nn
