@@ -223,8 +223,7 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
         if not found.by_value:
             yield from _of_extremes(at, across=False)
         for scale in found.scales:
-            beyond = of_scale(scale, beyond=True)  # where a rounding decides which integer it is
-            kinds = [("scale", of_scale(scale)), ("beyond", beyond)][: 1 + found.whole]
+            kinds = [("scale", of_scale(scale)), ("beyond", of_scale(scale, beyond=True))][: 1 + found.whole]
             yield [Step((f"{name} {scale:g}", at), changing(at, one), sensitive=True) for name, one in kinds]
         if found.matches and not sums_to_one(tensors[at]):
             yield [Step(("extremes", at), changing(at, with_extremes_again), exact=True)]
