@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -56,6 +57,13 @@ _UNFILLED = frozenset(
     for operator in (_ATEN.empty, _ATEN.empty_like, _ATEN.empty_strided, _ATEN.new_empty, _ATEN.new_empty_strided)
     for overload in operator.overloads()  # type: ignore[no-untyped-call]
     if overload in ("default", "memory_format")
+)
+_MOST_NUMBERS = 4096  # bytes of memory whose content is recorded
+_OF_NUMBERS = frozenset(
+    {
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool),
+        *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    }
 )
 _TORCH_NAMES = (torch.dtype, torch.memory_format, torch.layout)
 
@@ -287,8 +295,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.kept[position] = self._left[address]
         return position
 
+    def _note_numbers(self, tensor: torch.Tensor) -> None:
+        """Record small memory that Python filled and torch does not report (`torch.tensor([…])`, `t[0] = 3.0`).
+
+        What is in it is in the record then, as the numbers of operators are.
+        """
+        storage, steps = tensor.untyped_storage(), self._steps
+        is_known = storage._cdata in {*self._known, *self._state, *self._earlier} or not self._recording
+        follows = self._values is not None and bool(self._values) and self._values.holds(storage)
+        if not is_known and not follows and tensor.dtype in _OF_NUMBERS and storage.nbytes() <= _MOST_NUMBERS:
+            with torch._C._DisableTorchDispatch():
+                numbers = torch.tensor([], dtype=tensor.dtype, device=storage.device).set_(storage).tolist()
+            steps += filled_with(numbers, tensor.dtype, self._add(storage, "fresh", 0))
+
     def place(self, tensor: torch.Tensor) -> Place:
         """Where a tensor lies."""
+        self._note_numbers(tensor)
         storage = self._find(tensor.untyped_storage())
         dtype = str(tensor.dtype).removeprefix("torch.")
         return Place(storage, dtype, tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()))
@@ -321,6 +343,23 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if callable(function) and isinstance(getattr(function, "__name__", None), str):
             return Named("kernel", function.__name__)
         return Opaque(type(value).__name__)
+
+
+def filled_with(numbers: list[bool | int | float], dtype: torch.dtype, storage: int) -> list[Operator]:
+    """Operators that make a tensor of numbers in a storage, which is named by its position, run by run."""
+    if not numbers or any(type(number) is int and abs(number) >= _MAX_INT for number in numbers):
+        return []
+    name = str(dtype).removeprefix("torch.")
+    whole = Place(storage, name, (len(numbers),), (1,), 0)
+    size, kind = Many("list", (Plain(len(numbers)),)), {"dtype": Named("torch", name)}
+    made = [Operator("aten.full.default", (size, Plain(numbers[0])), kind, (whole,))]
+    end = 0
+    for number, run in itertools.groupby(numbers):
+        start, end = end, end + len(list(run))
+        if start:
+            place = Place(storage, name, (end - start,), (1,), start)
+            made.append(Operator("aten.fill_.Scalar", (place, Plain(number)), {}, (place,)))
+    return made
 
 
 def _implementation(func: Any, args: tuple[Any, ...]) -> Callable[..., Any] | None:

@@ -165,7 +165,11 @@ class _Flow:
             for i, storage in enumerate(trace.storages)
             if storage.kind == "state" and storage.index in changing and storage.size_bytes > _ONE_NUMBER
         }
-        unknown = "foreign_memory", "the answer lies in memory that neither torch nor a kernel filled in this call"
+        unknown = (
+            "foreign_memory",
+            "the answer lies in memory that neither torch nor a kernel filled in this call; what Python or numpy puts "
+            "in a tensor is recorded up to 4096 bytes: make larger tables in __init__, or by operators of torch",
+        )
         self.tainted = {i: unknown for i, kind in enumerate(kinds) if kind == "unknown"}
 
     def follow(self, step: Step) -> bool:
