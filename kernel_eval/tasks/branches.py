@@ -73,6 +73,7 @@ class Branches:
         self._decides_beyond: bool | None = None
         self._turns: list[Turn] | None = None
         self._counts: list[Count] | None = None
+        self._positive: frozenset[int] | None = None
 
     def needs_huge(self, model: Any, inputs: list[Any]) -> bool:
         """Whether huge values belong to what a task asks for.
@@ -151,6 +152,29 @@ class Branches:
                     found |= dict.fromkeys((*led[0], led[-1][0]))
         return list(found)[:_MOST_NUMBERS]
 
+    def above_zero(self, model: Any, inputs: list[Any]) -> list[Any]:
+        """A draw in which some inputs have no sign: of several that the task draws above zero those that have to be so.
+
+        Below zero together they may have an answer (`log(a / b)`) that another formula of it has not.
+        """
+        if self._positive is None:
+            own = self._reference.inputs(0)
+            above = [at for at, value in enumerate(each_tensor(own)) if is_drawn(value) and bool((value >= 0).all())]
+            self._positive = frozenset(
+                at for at in above if len(above) > 1 and not self._takes_negative(model, own, at)
+            )
+        for at in self._positive:
+            inputs = changing(at, torch.abs)(inputs)
+        return inputs
+
+    def _takes_negative(self, model: Any, own: list[Any], at: int) -> bool:
+        if sums_to_one(list(each_tensor(own))[at]):
+            return False
+        with contextlib.suppress(InvalidReference, UnsupportedReference):
+            inputs = changing(at, torch.neg)(own)
+            return self._reference.is_comparable(model, inputs, self._reference.expected(model, inputs))
+        return False
+
     def counts(self, model: Any) -> list[Count]:
         """Values of the model's counters with which the task takes ways that it does not take in its first calls."""
         if self._counts is None:
@@ -159,7 +183,7 @@ class Branches:
 
     def _far_counts(self, model: Any) -> list[Count]:
         changed = set(self._reference.effects(model).state)
-        counters = {name: tensor for name, tensor in named_tensors(model) if name in changed and is_counter(tensor)}
+        counters = {name: tensor for name, tensor in named_tensors(model) if name in changed and _counts(tensor)}
         inputs = self._reference.inputs(0)
         if not counters or sum(value.numel() for value in each_tensor(inputs)) > _MOST_OF_NUMBERS:
             return []
@@ -249,6 +273,11 @@ class Branches:
                     self._reference.expected(model, redrawn(self._reference.inputs(number), draw))
                 outcomes |= decisions.outcomes
         return outcomes
+
+
+def _counts(tensor: torch.Tensor) -> bool:
+    """Whether a tensor may count calls: one whole number."""
+    return is_counter(tensor) or (tensor.is_floating_point() and tensor.numel() == 1 and float(tensor) % 1 == 0)
 
 
 def with_count(model: Any, count: Count) -> Any:

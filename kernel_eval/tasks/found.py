@@ -119,9 +119,7 @@ def find(
         matches=watched.matches or (ties and watched.compares_tensors),
         compared=use.compared(outputs),
         bounds={
-            number: tuple(
-                sorted({*use.bounds.get(number, ()), *(() if use.only_computes else use.limits.get(number, ()))})
-            )
+            number: tuple(sorted({*use.bounds.get(number, ()), *use.limits.get(number, ())}))
             for number in use.bounds.keys() | use.limits.keys()
         },
         shifts=use.shifts,

@@ -223,8 +223,8 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
         if not found.by_value:
             yield from _of_extremes(at, across=False)
         for scale in found.scales:
-            kinds = [("scale", of_scale(scale)), ("beyond", of_scale(scale, beyond=True))][: 1 + found.whole]
-            yield [Step((f"{name} {scale:g}", at), changing(at, one), sensitive=True) for name, one in kinds]
+            scaled = [("scale", of_scale(scale)), ("beyond", of_scale(scale, beyond=True))][: 1 + found.whole]
+            yield [Step((f"{name} {scale:g}", at), changing(at, one), sensitive=True) for name, one in scaled]
         if found.matches and not sums_to_one(tensors[at]):
             yield [Step(("extremes", at), changing(at, with_extremes_again), exact=True)]
         if found.values:
@@ -343,8 +343,10 @@ def _of_whole_rows(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[lis
     """Rows of integers that hold one value, or but at one place; single ones; values that occur nowhere."""
     tensors = list(each_tensor(inputs))
     for order, (at, seen) in enumerate(integers_of(inputs, found.integers)):
-        rows = [functools.partial(even, seen=seen, ends=ends) for ends in _ENDS]
-        yield [Step((f"even {ends}", at), changing(at, change)) for ends, change in zip(_ENDS, rows, strict=True)]
+        zeros = (seen.values[1:-1] == 0).nonzero().flatten() + 1  # between negative and positive ones
+        for kinds in (_ENDS, *[(zero,) for zero in zip(zeros.tolist(), strict=True)]):
+            changes = [(f"even {ends}", functools.partial(even, seen=seen, ends=ends)) for ends in kinds]
+            yield [Step((name, at), changing(at, change)) for name, change in changes]
         for end in (0, -1):
             yield [Step((f"lone {end}", at), changing(at, functools.partial(lone, seen=seen, end=end)))]
         for number in found.asked if order in found.equal else ():
@@ -401,17 +403,13 @@ def _has_few_rows(tensor: torch.Tensor) -> bool:
 def _of_few_values(inputs: list[Any]) -> Iterator[list[Step]]:
     """Masks of floats."""
     for at, tensor in enumerate(each_tensor(inputs)):
-        if (
-            tensor.is_floating_point()
-            and has_few_values(tensor)
-            and not is_constant(tensor)
-            and not sums_to_one(tensor)
-        ):
-            both = [float(end) for end in torch.aminmax(tensor)]
-            rows = [functools.partial(with_even_rows, points=[both[end] for end in ends]) for ends in _ENDS]
-            yield [Step((f"even {ends}", at), changing(at, change)) for ends, change in zip(_ENDS, rows, strict=True)]
-            if both[0] < 0 < both[1] and bool((tensor == 0).any()):
-                yield [Step(("even zeros", at), changing(at, functools.partial(with_even_rows, points=[0.0])))]
+        is_one = tensor.is_floating_point() and has_few_values(tensor) and not is_constant(tensor)
+        if is_one and not sums_to_one(tensor):
+            least, most = (float(end) for end in torch.aminmax(tensor))
+            kinds = [[[least, most], [least], [most]], [[0.0]]]  # the last between negative and positive ones
+            for points in kinds[: 1 + (least < 0 < most and bool((tensor == 0).any()))]:
+                changes = [(f"even {each}", functools.partial(with_even_rows, points=each)) for each in points]
+                yield [Step((name, at), changing(at, change)) for name, change in changes]
 
 
 def _of_pairs(inputs: list[Any], found: Found) -> Iterator[list[Step]]:

@@ -158,7 +158,7 @@ class Reference:
 
     def _posed(self, model: Any, seed: int, attempt: Variant) -> Posed | None:
         """A draw and its answer; None if the model does not accept such a draw, or its answer cannot be compared."""
-        inputs = self._varied(seed, attempt)
+        inputs = self.branches.above_zero(model, self._varied(seed, attempt))
         if attempt.draw is Draw.BEYOND and not self._takes_huge(model, inputs):
             return None
         expected = self.expected(model, inputs)

@@ -58,7 +58,7 @@ _UNFILLED = frozenset(
     for overload in operator.overloads()  # type: ignore[no-untyped-call]
     if overload in ("default", "memory_format")
 )
-_MOST_NUMBERS = 4096  # bytes of memory whose content is recorded
+_MOST_NUMBERS = 2048  # bytes of memory whose content is recorded
 _OF_NUMBERS = frozenset(
     {
         *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool),
@@ -351,8 +351,8 @@ def filled_with(numbers: list[bool | int | float], dtype: torch.dtype, storage: 
         return []
     name = str(dtype).removeprefix("torch.")
     whole = Place(storage, name, (len(numbers),), (1,), 0)
-    size, kind = Many("list", (Plain(len(numbers)),)), {"dtype": Named("torch", name)}
-    made = [Operator("aten.full.default", (size, Plain(numbers[0])), kind, (whole,))]
+    size = Many("list", (Plain(len(numbers)),))
+    made = [Operator("aten.full.default", (size, Plain(numbers[0])), {"dtype": Named("torch", name)}, (whole,))]
     end = 0
     for number, run in itertools.groupby(numbers):
         start, end = end, end + len(list(run))

@@ -168,7 +168,7 @@ class _Flow:
         unknown = (
             "foreign_memory",
             "the answer lies in memory that neither torch nor a kernel filled in this call; what Python or numpy puts "
-            "in a tensor is recorded up to 4096 bytes: make larger tables in __init__, or by operators of torch",
+            "in a tensor is recorded up to 2048 bytes: make larger tables in __init__, or by operators of torch",
         )
         self.tainted = {i: unknown for i, kind in enumerate(kinds) if kind == "unknown"}
 

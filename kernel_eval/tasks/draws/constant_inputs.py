@@ -68,14 +68,15 @@ def _more(value: torch.Tensor) -> torch.Tensor:
 
 
 def _finite(value: torch.Tensor) -> torch.Tensor:
-    """The start of an extreme, which half of them are beyond."""
-    return torch.where(
-        torch.rand(value.shape, device=value.device) < _HALF, torch.randn(value.shape, device=value.device), value
-    )
+    """Half of them numbers of any size, as an extreme that is kept may be."""
+    numbers = torch.randn(value.shape, device=value.device) * _FAR ** torch.rand(value.shape, device=value.device)
+    return torch.where(torch.rand(value.shape, device=value.device) < _HALF, numbers.to(value.dtype), value)
 
 
 def _other(lone: torch.Tensor) -> torch.Tensor:
-    return torch.where(lone == 0, torch.randn_like(lone), lone * torch.exp2(_LONE * (2 * torch.rand_like(lone) - 1)))
+    return torch.where(
+        (lone == 0) | lone.isinf(), torch.randn_like(lone), lone * torch.exp2(_LONE * (2 * torch.rand_like(lone) - 1))
+    )
 
 
 def of_one_value(value: torch.Tensor, seen: Integers | None, largest: bool) -> torch.Tensor:

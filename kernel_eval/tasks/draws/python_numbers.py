@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 _ABOVE_ZERO = 0.05  # or more, and less than a half more, where a number is zero
+_BOUND = 1.0  # in place of one that is infinite
 
 
 def other_numbers(inputs: list[Any]) -> list[Any]:
@@ -27,5 +29,7 @@ def other_whole(at: int, more: int, inputs: list[Any]) -> list[Any]:
 
 
 def _other_number(value: float) -> float:
+    if math.isinf(value):  # a bound that is none
+        return math.copysign(_BOUND, value)
     factor = 0.5 + float(torch.rand(()))
     return value**factor if 0 < value < 1 else value * factor
