@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from weir.kernel_eval.tasks.reference import Reference
 
 ROUNDINGS = 32.0  # halves; an answer that so few change is not one that kernels can be held to
-_MOST_LEVELS = 2
+_MOST_LEVELS = 4
 _MOST_WEIGHTS = 4  # whose rows inputs get
 _ATTEMPTS = 3  # at a step, before it counts as one that the task refuses
 

@@ -32,7 +32,6 @@ from weir.kernel_eval.tasks.changing import (
 )
 from weir.kernel_eval.tasks.draws.constant_inputs import is_constant, replacements
 from weir.kernel_eval.tasks.draws.equal_values import (
-    with_even_rows,
     with_extremes_again,
     with_extremes_twice,
     with_repeats,
@@ -79,12 +78,11 @@ from weir.kernel_eval.tasks.extremes import (
 )
 from weir.kernel_eval.tasks.found import Found
 from weir.kernel_eval.tasks.input_draws import (
-    has_few_values,
     sums_to_one,
     with_specials,
 )
 from weir.kernel_eval.tasks.input_variants import OF_ONE_KIND, OF_OWN, SPECIAL, Draw
-from weir.kernel_eval.tasks.own_draws import of_own, of_zero_rows
+from weir.kernel_eval.tasks.own_draws import of_even_columns, of_few_values, of_own, of_zero_rows
 from weir.kernel_eval.tasks.rows import (
     with_ends,
     with_nan_row,
@@ -93,6 +91,7 @@ from weir.kernel_eval.tasks.rows import (
     with_tiny_rows,
     with_zero_columns,
     with_zero_rows,
+    with_zero_tiles,
 )
 
 _SHARE = 16  # one of so many rows or elements is replaced
@@ -155,7 +154,7 @@ def steps(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
     for choices in itertools.chain(
         _of_constants(inputs, found),
         _of_floats(inputs, drawn, found),
-        _of_few_values(inputs),
+        of_few_values(inputs),
         _of_order(inputs, found),
         _of_wider(inputs, found),
         _of_whole_rows(inputs, drawn, found),
@@ -172,9 +171,10 @@ def _of_structure(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
 
     Beside the values of a mixed draw, which may be large, a row that a mask hides seldom counts, nor does a bias.
     """
-    yield from itertools.chain(_of_constants(inputs, found), _of_few_values(inputs), _of_order(inputs, found))
+    yield from itertools.chain(_of_constants(inputs, found), of_few_values(inputs), _of_order(inputs, found))
     yield from _of_whole_rows(inputs, Draw.STRUCTURED, found)
     yield from _of_ordered(inputs, found)
+    yield from of_even_columns(inputs, found)  # after rows, which hold other values than these
 
 
 def _of_constants(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
@@ -214,6 +214,7 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
             continue
         if drawn is not Draw.EDGES:  # which has zeros and ones
             yield [Step(("zeros", at), changing(at, with_zero_rows))]
+            yield [Step(("zero tiles", at), changing(at, with_zero_tiles))]
             tiny = functools.partial(with_tiny_rows, added=found.added)
             yield [Step(("tiny", at), changing(at, tiny), most=_TWICE)]
             yield [Step(("signs", at), changing(at, functools.partial(with_one_sign, dimension=-1)))]
@@ -398,18 +399,6 @@ def _of_few_masks(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
 
 def _has_few_rows(tensor: torch.Tensor) -> bool:
     return tensor.dim() > 0 and tensor.numel() < _SHARE * tensor.shape[-1]
-
-
-def _of_few_values(inputs: list[Any]) -> Iterator[list[Step]]:
-    """Masks of floats."""
-    for at, tensor in enumerate(each_tensor(inputs)):
-        is_one = tensor.is_floating_point() and has_few_values(tensor) and not is_constant(tensor)
-        if is_one and not sums_to_one(tensor):
-            least, most = (float(end) for end in torch.aminmax(tensor))
-            kinds = [[[least, most], [least], [most]], [[0.0]]]  # the last between negative and positive ones
-            for points in kinds[: 1 + (least < 0 < most and bool((tensor == 0).any()))]:
-                changes = [(f"even {each}", functools.partial(with_even_rows, points=each)) for each in points]
-                yield [Step((name, at), changing(at, change)) for name, change in changes]
 
 
 def _of_pairs(inputs: list[Any], found: Found) -> Iterator[list[Step]]:

@@ -19,17 +19,18 @@ from weir.kernel_eval.tasks.changing import (
     masks_among,
     together,
 )
-from weir.kernel_eval.tasks.draws.constant_inputs import of_one_label, of_one_value
+from weir.kernel_eval.tasks.draws.constant_inputs import is_constant, of_one_label, of_one_value
 from weir.kernel_eval.tasks.draws.crowds import at_one_place, with_like_rows
+from weir.kernel_eval.tasks.draws.equal_values import with_even_rows
 from weir.kernel_eval.tasks.draws.groups import names_groups, with_far_groups
-from weir.kernel_eval.tasks.draws.integer_draws import left_out_labels
+from weir.kernel_eval.tasks.draws.integer_draws import even_across, left_out_labels
 from weir.kernel_eval.tasks.draws.matches import matched
 from weir.kernel_eval.tasks.draws.one_sided import one_sided
 from weir.kernel_eval.tasks.draws.probabilities import with_equal_rows, with_sure_rows
 from weir.kernel_eval.tasks.draws.relations import Relation, with_clusters, with_related_rows
 from weir.kernel_eval.tasks.draws.together import are_alike, faded, with_zero_rows_together
 from weir.kernel_eval.tasks.found import Found
-from weir.kernel_eval.tasks.input_draws import sums_to_one
+from weir.kernel_eval.tasks.input_draws import has_few_values, sums_to_one
 from weir.kernel_eval.tasks.input_variants import OF_MASKS, Draw
 
 _MOST_RELATED = 4  # inputs
@@ -186,3 +187,45 @@ def of_zero_rows(inputs: list[Any], found: Found, *, few: bool) -> Iterator[list
         change = functools.partial(with_zero_rows_together, few=few)
         places = sorted({*places, *masks})
         yield [Step(("zeros", -1 - few), functools.partial(together, places, change), settled=True)]
+
+
+def of_few_values(inputs: list[Any]) -> Iterator[list[Step]]:
+    """Rows of one value in masks of floats."""
+    for at, tensor in enumerate(each_tensor(inputs)):
+        if _has_kinds(tensor):
+            least, most, *middle = _ends(tensor)
+            for points in ([[least, most], [least], [most]], [middle] if middle else []):
+                changes = [(f"even {each}", functools.partial(with_even_rows, points=each)) for each in points]
+                yield [Step((name, at), changing(at, change)) for name, change in changes]
+
+
+def of_even_columns(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
+    """Columns of one value in integers and masks, and whole pieces along the first dimension: zero, or the least."""
+    for at, seen in integers_of(inputs, found.integers):
+        for name, change in even_across(list(each_tensor(inputs))[at], seen):
+            yield [Step((name, at), changing(at, change))]
+    for at, tensor in enumerate(each_tensor(inputs)):
+        if _has_kinds(tensor):
+            across = (("even columns", _with_even_columns), ("even pieces", _with_even_pieces))
+            for name, made in across[: max(0, tensor.dim() - 1)]:
+                least, _, *middle = _ends(tensor)
+                yield [Step((name, at), changing(at, functools.partial(made, middle or [least])))]
+
+
+def _has_kinds(tensor: torch.Tensor) -> bool:
+    is_one = tensor.is_floating_point() and has_few_values(tensor) and not is_constant(tensor)
+    return is_one and not sums_to_one(tensor)
+
+
+def _ends(tensor: torch.Tensor) -> list[float]:
+    """The least and the largest value, and zero where it is between them."""
+    least, most = (float(end) for end in torch.aminmax(tensor))
+    return [least, most, *([0.0] if least < 0 < most and bool((tensor == 0).any()) else [])]
+
+
+def _with_even_columns(points: list[float], value: torch.Tensor) -> torch.Tensor:
+    return with_even_rows(value.mT, points).mT
+
+
+def _with_even_pieces(points: list[float], value: torch.Tensor) -> torch.Tensor:
+    return with_even_rows(value.reshape(len(value), -1), points).view(value.shape)

@@ -26,6 +26,7 @@ _TINY_DIGITS = 3.0, 14.0  # after the point, before the first that is none: of t
 _ANY_SHARE = 4  # one of so many tiny rows is of any such scale, where it is known what counts
 _PIECE = 1 << 20  # elements that are looked at together
 _PIECES, _LEAST_PIECE = 4, 8  # of one dimension, and elements of one that is replaced
+_TILES, _LEAST_TILE = 4, 4  # along a dimension, and elements of one
 _LEAST_ROWS = 4  # of a tensor whose rows are replaced
 _FLAT_BLOCK = 256  # elements; blocks that are smaller have a mask
 
@@ -95,6 +96,32 @@ def with_zero_rows(value: torch.Tensor) -> torch.Tensor:
     if value.dim() > 2 and value.shape[0] >= _LEAST_ROWS:
         changed[spare(changed, 1)] = 0.0
     return changed
+
+
+def with_zero_tiles(value: torch.Tensor) -> torch.Tensor:
+    """Larger parts than rows are zeros: a tile of rows and columns, some rows that follow each other, a plane.
+
+    A tile has a quarter of the rows and of the columns, and such rows are an eighth of all: those of which the size of
+    a block is a part, wherever that begins.
+    """
+    if value.dim() < 2 or sums_to_one(value):
+        return value
+    changed = value.clone(memory_format=torch.contiguous_format)
+    planes = changed.view(-1, *value.shape[-2:])
+    count, height, width = planes.shape
+    if min(height, width) >= _TILES * _LEAST_TILE:
+        top, left = (int(torch.randint(_TILES, ())) * (size // _TILES) for size in (height, width))
+        planes[_any(count), top : top + height // _TILES, left : left + width // _TILES] = 0.0
+    if height >= 2 * _TILES * _LEAST_TILE:
+        top = int(torch.randint(2 * _TILES, ())) * (height // (2 * _TILES))
+        planes[_any(count), top : top + height // (2 * _TILES)] = 0.0
+    if count >= _LEAST_ROWS:
+        planes[_any(count)] = 0.0
+    return changed
+
+
+def _any(count: int) -> int:
+    return int(torch.randint(count, ()))
 
 
 def with_nan_row(value: torch.Tensor) -> torch.Tensor:
@@ -186,7 +213,7 @@ def with_zero_columns(value: torch.Tensor, dimension: int) -> torch.Tensor:
     changed = value.movedim(dimension, -1).clone(memory_format=torch.contiguous_format)
     fibres = changed.view(-1, size)
     fibres[spare(fibres, max(1, len(fibres) // _REPLACED_SHARE))] = 0.0
-    if value.dim() > 2 and dimension > 0 and size >= _REPLACED_SHARE // 2:
+    if value.dim() > 2:
         changed[..., spare(fibres.mT, 1)] = 0.0
     return changed.movedim(-1, dimension)
 

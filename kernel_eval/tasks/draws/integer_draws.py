@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -225,6 +225,22 @@ def even(declared: torch.Tensor, seen: Integers, ends: tuple[int, ...]) -> torch
     return torch.where(
         seen.fixed.to(declared.device), declared, with_even_rows(declared, seen.values[list(ends)].tolist())
     )
+
+
+def even_across(declared: torch.Tensor, seen: Integers) -> list[tuple[str, Callable[[torch.Tensor], torch.Tensor]]]:
+    """Changes by which some columns, or whole pieces along the first dimension, hold zero or the least value alone."""
+    end = int((seen.values == 0).nonzero()[0]) if bool((seen.values == 0).any()) else 0
+
+    def columns(value: torch.Tensor) -> torch.Tensor:
+        return even(value.mT, seen._replace(fixed=seen.fixed.mT), (end,)).mT
+
+    def pieces(value: torch.Tensor) -> torch.Tensor:
+        flat = seen._replace(fixed=seen.fixed.reshape(len(value), -1))
+        return even(value.reshape(len(value), -1), flat, (end,)).view(value.shape)
+
+    if declared.dim() < 2 or declared.shape != seen.fixed.shape or seen.sorted:
+        return []
+    return [("even columns", columns), *([("even pieces", pieces)] if declared.dim() > 2 else [])]
 
 
 def lone(declared: torch.Tensor, seen: Integers, end: int) -> torch.Tensor:

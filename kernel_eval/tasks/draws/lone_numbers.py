@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 Number = bool | int | float
 _TIMES = (1, 2, 10)  # a number that the task holds: it may ask for a multiple
 _NEAR = 0.1  # of a float
-_MOST_HELD = 12  # numbers of a task
+_MOST_HELD = 24  # numbers of a task
 _MOST_LEAVES, _MOST_FLAGS = 6, 6
 _FEW = 16  # elements of a buffer of settings
 

@@ -22,7 +22,7 @@ _BOUNDS = frozenset(
     }
 )
 _MATCHES = _EQUALITIES | {"isin"}
-_FEW = 16  # numbers
+_FEW = 64  # numbers
 _EXISTENCE = frozenset({"any", "all"})
 _SIGNS = frozenset({"sign", "sgn", "heaviside", "signbit"})
 _LOSSES = {"smooth_l1_loss": "beta", "huber_loss": "delta"}  # between two formulas, at a distance of the inputs

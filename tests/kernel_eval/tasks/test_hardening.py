@@ -88,7 +88,7 @@ ADDED: dict[str, tuple[str, str, Holds]] = {
     "integers that are compared with positions": (
         "x * (torch.arange(128) < y[:, None]).float() / y[:, None].clamp(min=1)",
         "torch.randn(64, 128), torch.randint(1, 129, (64,))",
-        lambda x, y: int(y.min()) >= 1 and int(y.max()) <= 128,
+        lambda x, y: int(y.min()) >= 0 and int(y.max()) <= 128,
     ),
     "integers that choose a number": (
         "((y == 0).float() * 2 + (y == 1).float() * 3) * x",

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from weir.kernel_eval.tasks.rows import MANY, every_nth, rows, thinned, with_one_sign, with_tiny_rows, with_zero_rows
+from weir.kernel_eval.tasks.rows import (
+    MANY,
+    every_nth,
+    rows,
+    thinned,
+    with_nan_row,
+    with_one_sign,
+    with_tiny_rows,
+    with_zero_rows,
+    with_zero_tiles,
+)
 
 
 def test_of_few_elements_or_without_common_rows_nothing_is_left_out() -> None:
@@ -55,3 +65,23 @@ def test_fibres_of_large_tensors_are_measured_piece_by_piece(dimension: int, mon
     monkeypatch.setattr("weir.kernel_eval.tasks.rows._PIECE", 9)
     torch.manual_seed(3)
     assert torch.equal(with_one_sign(value, dimension), whole)
+
+
+def test_a_tile_and_rows_beside_each_other_are_zeros() -> None:
+    zero = with_zero_tiles(torch.randn(64, 64)) == 0
+    rows = zero.all(1)
+    assert int(rows.sum()) == 8
+    assert bool(rows.view(8, 8).all(1).any())
+    tiles = zero.view(4, 16, 4, 16).all(3).all(1)
+    assert int(tiles.sum()) == 1
+
+
+def test_one_plane_of_few_images_is_zeros() -> None:
+    zero = with_zero_tiles(torch.randn(2, 3, 8, 8)) == 0
+    assert int(zero.flatten(2).all(-1).sum()) == 1
+
+
+def test_one_row_is_nan() -> None:
+    assert with_nan_row(torch.randn(16, 8)).isnan().all(1).sum() == 1
+    few = torch.randn(2, 8)
+    assert torch.equal(with_nan_row(few), few)
