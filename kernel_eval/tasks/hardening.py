@@ -127,6 +127,7 @@ def steps_across(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[
     if drawn in OF_ONE_KIND:
         return
     yield from of_zero_rows(inputs, found, few=True)
+    yield from of_even_columns(inputs, found)  # beside rows of other values none would be even
     for at, tensor in enumerate(each_tensor(inputs)):
         if not is_drawn(tensor):
             continue
@@ -174,7 +175,6 @@ def _of_structure(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     yield from itertools.chain(_of_constants(inputs, found), of_few_values(inputs), _of_order(inputs, found))
     yield from _of_whole_rows(inputs, Draw.STRUCTURED, found)
     yield from _of_ordered(inputs, found)
-    yield from of_even_columns(inputs, found)  # after rows, which hold other values than these
 
 
 def _of_constants(inputs: list[Any], found: Found) -> Iterator[list[Step]]:

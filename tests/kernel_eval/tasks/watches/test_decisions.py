@@ -82,4 +82,5 @@ def test_several_inputs_are_huge_where_a_task_decides_otherwise_for_them(functio
     reference = Reference(TASK.replace("FUNCTION", function), 30.0)
     inputs, _, variant = reference.question(reference.build([], 1), 3, HARDEST)
     assert variant.draw is DRAWN[function]
-    assert any(bool((x.abs() > 1000).any()) for x in inputs) == (variant.draw is Draw.BEYOND)
+    num_huge = sum(int((x.abs() > 1000).sum()) for x in inputs)  # but for a few extremes
+    assert (num_huge > 40) == (variant.draw is Draw.BEYOND)
