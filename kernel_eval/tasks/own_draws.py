@@ -205,7 +205,7 @@ def of_even_columns(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
         for name, change in even_across(list(each_tensor(inputs))[at], seen):
             yield [Step((name, at), changing(at, change))]
     for at, tensor in enumerate(each_tensor(inputs)):
-        if _has_kinds(tensor):
+        if _has_kinds(tensor) and at not in found.structured:
             across = (("even columns", _with_even_columns), ("even pieces", _with_even_pieces))
             for name, made in across[: max(0, tensor.dim() - 1)]:
                 least, _, *middle = _ends(tensor)

@@ -141,7 +141,7 @@ def with_values(subject: Subject, held: Mapping[str, Counterpart], values: Mappi
     pieces = _copies(subject.state, [held[name].place.storage for name in values])
     for name, tensor in loadable(changed):
         if name in values:
-            tensor.data.copy_(values[name])
+            tensor.data.copy_(values[name].view(tensor.shape))
             view = view_of(pieces, held[name].place)
             assert view is not None
             view.copy_(tensor.data.view(view.shape))
