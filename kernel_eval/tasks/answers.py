@@ -91,8 +91,11 @@ def num_floating(value: Any) -> int:
     return int(isinstance(value, torch.Tensor) and value.is_floating_point())
 
 
-def far_apart(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
-    """Where two answers differ by a hundredth of what is usual in the first, or more; NaN and infinities are zeros."""
+def far_apart(one: torch.Tensor, two: torch.Tensor, share: float = 100.0) -> torch.Tensor:
+    """Where two answers differ by a hundredth, or one of `share`, of what is usual in the first, or more.
+
+    NaN and infinities are zeros.
+    """
     if not one.is_floating_point():
         return by_pieces(lambda first, second: first != second.to(first.dtype), one, two)
     squares = sum(float(_finite(piece).square_().sum()) for piece in torch.split(one.reshape(-1), _PIECE))
@@ -100,7 +103,7 @@ def far_apart(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
 
     def are_far(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         first, second = _finite(first), _finite(second)
-        return second.sub_(first).abs_() > first.abs_().add_(usual).div_(100)
+        return second.sub_(first).abs_() > first.abs_().add_(usual).div_(share)
 
     return by_pieces(are_far, one, two)
 

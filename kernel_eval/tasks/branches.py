@@ -153,25 +153,24 @@ class Branches:
         return list(found)[:_MOST_NUMBERS]
 
     def above_zero(self, model: Any, inputs: list[Any]) -> list[Any]:
-        """A draw in which some inputs have no sign: of several that the task draws above zero those that have to be so.
+        """A draw without signs in the inputs that the task draws above zero and does not take with mixed signs.
 
-        Below zero together they may have an answer (`log(a / b)`) that another formula of it has not.
+        As a whole, or several together, they may have an answer below zero (`log(x / x.sum())`, `log(a / b)`) that
+        another formula of it has not.
         """
         if self._positive is None:
             own = self._reference.inputs(0)
             above = [at for at, value in enumerate(each_tensor(own)) if is_drawn(value) and bool((value >= 0).all())]
-            self._positive = frozenset(
-                at for at in above if len(above) > 1 and not self._takes_negative(model, own, at)
-            )
+            self._positive = frozenset(at for at in above if not self._takes_signs(model, own, at))
         for at in self._positive:
             inputs = changing(at, torch.abs)(inputs)
         return inputs
 
-    def _takes_negative(self, model: Any, own: list[Any], at: int) -> bool:
+    def _takes_signs(self, model: Any, own: list[Any], at: int) -> bool:
         if sums_to_one(list(each_tensor(own))[at]):
             return False
         with contextlib.suppress(InvalidReference, UnsupportedReference):
-            inputs = changing(at, torch.neg)(own)
+            inputs = changing(at, _with_signs)(own)
             return self._reference.is_comparable(model, inputs, self._reference.expected(model, inputs))
         return False
 
@@ -273,6 +272,12 @@ class Branches:
                     self._reference.expected(model, redrawn(self._reference.inputs(number), draw))
                 outcomes |= decisions.outcomes
         return outcomes
+
+
+def _with_signs(value: torch.Tensor) -> torch.Tensor:
+    """Every other value is below zero."""
+    signs = 1 - 2 * (torch.arange(value.numel(), device=value.device) % 2)
+    return value * signs.view(value.shape).to(value.dtype)
 
 
 def _counts(tensor: torch.Tensor) -> bool:

@@ -40,7 +40,8 @@ class Step(NamedTuple):
 
     `sensitive`: whether a rounding may decide what the task answers to it; `alike`: one that keeps equal inputs equal ·
     `exact`: none does, since inputs themselves are compared · `most`: it is left out where an answer becomes so many
-    times larger that others of it do not count · `settled`: which of equal values is taken must not change the answer.
+    times larger that others of it do not count · `settled`: which of equal values is taken must not change the answer ·
+    `steady`: roundings must hardly change it, as they do what is left of two sums that are equal.
     """
 
     name: tuple[str, int]
@@ -50,6 +51,7 @@ class Step(NamedTuple):
     exact: bool = False
     most: float = math.inf
     settled: bool = False
+    steady: bool = False
 
 
 def each_tensor(value: Any) -> Iterator[torch.Tensor]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 ROUNDINGS = 32.0  # halves; an answer that so few change is not one that kernels can be held to
 _MOST_LEVELS = 4
+_PHASES = (1, 7, 31, 127)  # of roundings, of which any may happen to change nothing
+_USUAL, _STEADY = 100.0, 10_000.0  # one of so many parts of an answer, by which a rounding changes it
 _MOST_WEIGHTS = 4  # whose rows inputs get
 _ATTEMPTS = 3  # at a step, before it counts as one that the task refuses
 
@@ -119,6 +121,7 @@ class Hardener:
             torch.manual_seed((seed + (attempt << 32)) % (1 << 63))
             with contextlib.suppress(InvalidReference, UnsupportedReference):  # of a step that asks the task itself
                 changed = keeping(step.apply(question.inputs), self._structure)
+                changed = self._reference.branches.above_zero(model, changed)
                 answer = self._answer_to(model, changed, question, step)
                 if answer is not None:
                     self._accepted.add(step.name)
@@ -148,24 +151,32 @@ class Hardener:
                 map(_differ, self._reference.with_other_ties(model, inputs), repeat(answer.outputs))
             ):
                 return None
-            asked = ((inputs, answer), (before.inputs, expected)) if step.sensitive else ()
-            wavering = [self._wavering(model, *each, alike=step.alike) for each in asked]
+            asked = ((inputs, answer), (before.inputs, expected)) if step.sensitive or step.steady else ()
+            wavering = [self._wavering(model, *each, alike=step.alike, steady=step.steady) for each in asked]
             return None if any(bool((now & ~then).any()) for now, then in zip(*wavering, strict=True)) else answer
         except (InvalidReference, UnsupportedReference):
             return None
 
-    def _wavering(self, model: Any, inputs: list[Any], answer: Expected, *, alike: bool = False) -> list[torch.Tensor]:
+    def _wavering(
+        self, model: Any, inputs: list[Any], answer: Expected, *, alike: bool = False, steady: bool = False
+    ) -> list[torch.Tensor]:
         """Where a rounding of the inputs, or of what is computed from them, changes an answer by a hundredth.
 
-        `alike`: by one that keeps equal inputs equal.
+        `alike`: by one that keeps equal inputs equal. `steady`: by far less, or another one does.
         """
+        share = _STEADY if steady else _USUAL
 
-        def apart(roundings: float) -> list[torch.Tensor]:  # one after the other: answers in float64 are large
-            precise = self._reference.expected_float64(model, inputs, known, roundings=roundings, alike=alike)
-            return [far_apart(one, two) for one, two in zip(known, precise or known, strict=True)]
+        def apart(roundings: float, phase: int = 1) -> list[torch.Tensor]:  # in turn: answers in float64 are large
+            precise = self._reference.expected_float64(
+                model, inputs, known, roundings=roundings, alike=alike, phase=phase
+            )
+            return [far_apart(one, two, share) for one, two in zip(known, precise or known, strict=True)]
 
         known = answer.outputs
-        return [exact | rounded for exact, rounded in zip(apart(0.0), apart(ROUNDINGS), strict=True)]
+        found = apart(0.0)
+        for phase in _PHASES if steady else _PHASES[:1]:
+            found = [one | other for one, other in zip(found, apart(ROUNDINGS, phase), strict=True)]
+        return found
 
 
 def _differ(other: list[torch.Tensor], outputs: list[torch.Tensor]) -> bool:

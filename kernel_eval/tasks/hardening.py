@@ -213,8 +213,9 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
             yield from _beside_ties(at, found)
             continue
         if drawn is not Draw.EDGES:  # which has zeros and ones
-            yield [Step(("zeros", at), changing(at, with_zero_rows))]
-            yield [Step(("zero tiles", at), changing(at, with_zero_tiles))]
+            is_second = at != floating[0]  # whose rows may lie where the first one's do
+            yield [Step(("zeros", at), changing(at, with_zero_rows), steady=is_second)]
+            yield [Step(("zero tiles", at), changing(at, with_zero_tiles), steady=is_second)]
             tiny = functools.partial(with_tiny_rows, added=found.added)
             yield [Step(("tiny", at), changing(at, tiny), most=_TWICE)]
             yield [Step(("signs", at), changing(at, functools.partial(with_one_sign, dimension=-1)))]

@@ -186,7 +186,7 @@ def of_zero_rows(inputs: list[Any], found: Found, *, few: bool) -> Iterator[list
     if not found.by_value and len(places) + len(masks) > 1:
         change = functools.partial(with_zero_rows_together, few=few)
         places = sorted({*places, *masks})
-        yield [Step(("zeros", -1 - few), functools.partial(together, places, change), settled=True)]
+        yield [Step(("zeros", -1 - few), functools.partial(together, places, change), settled=True, steady=True)]
 
 
 def of_few_values(inputs: list[Any]) -> Iterator[list[Step]]:

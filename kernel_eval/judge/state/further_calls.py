@@ -46,7 +46,7 @@ def further_calls(
         has_floats = any(tensor.is_floating_point() for tensor in tensors_among(inputs))
         seed = derive_seed(secret, "small")
         subject = small_subject(own, trace, constant, seed, added, has_floats=has_floats)
-    inputs = with_small_rows(inputs, added)
+    inputs = reference.branches.above_zero(own.model, with_small_rows(inputs, added))
     with contextlib.suppress(InvalidReference, UnsupportedReference):
         expected = reference.expected(subject.model, inputs)
         if is_finite(expected.outputs) and _is_determined(reference, subject, inputs, expected):
