@@ -37,6 +37,7 @@ _SPECIAL = {"one NaN": math.nan, "one infinite": math.inf, "one below all": -mat
 _MOST_INPUTS = 3  # that are changed alone
 _MOST_TURNS = 4
 _MOST_ELEMENTS = 1 << 22  # of inputs: some tens of calls look for the changes
+_OF_SIGNS = (Draw.BOUNDED, Draw.NEGATIVE, Draw.NEGATED, Draw.BELOW)
 _NUMBER = "number"  # a turn that gives a leaf of the inputs, by its position, another value
 _MOST_NUMBERS = 8
 _MOST_OF_NUMBERS, _MOST_OF_FLAGS = 1 << 22, 1 << 24  # elements of inputs: a hundred calls look for the numbers
@@ -153,7 +154,22 @@ class Branches:
         return list(found)[:_MOST_NUMBERS]
 
     def above_zero(self, model: Any, inputs: list[Any]) -> list[Any]:
-        """A draw without signs in the inputs that the task draws above zero and does not take with mixed signs.
+        """A draw without signs in the inputs that have none."""
+        for at in self._without_signs(model):
+            inputs = changing(at, torch.abs)(inputs)
+        return inputs
+
+    def has_signs(self, model: Any, inputs: list[Any]) -> bool:
+        """Whether values are below zero in inputs that have no signs."""
+        tensors = list(each_tensor(inputs))
+        return any(bool((tensors[at] < 0).any()) for at in self._without_signs(model))
+
+    def is_for_signs(self, model: Any, draw: Draw) -> bool:
+        """Whether a draw differs from others by signs, and the task has inputs without."""
+        return draw in _OF_SIGNS and bool(self._without_signs(model))
+
+    def _without_signs(self, model: Any) -> frozenset[int]:
+        """Inputs, by number, that the task draws above zero and does not take with mixed signs.
 
         As a whole, or several together, they may have an answer below zero (`log(x / x.sum())`, `log(a / b)`) that
         another formula of it has not.
@@ -162,9 +178,7 @@ class Branches:
             own = self._reference.inputs(0)
             above = [at for at, value in enumerate(each_tensor(own)) if is_drawn(value) and bool((value >= 0).all())]
             self._positive = frozenset(at for at in above if not self._takes_signs(model, own, at))
-        for at in self._positive:
-            inputs = changing(at, torch.abs)(inputs)
-        return inputs
+        return self._positive
 
     def _takes_signs(self, model: Any, own: list[Any], at: int) -> bool:
         if sums_to_one(list(each_tensor(own))[at]):

@@ -121,8 +121,8 @@ class Hardener:
             torch.manual_seed((seed + (attempt << 32)) % (1 << 63))
             with contextlib.suppress(InvalidReference, UnsupportedReference):  # of a step that asks the task itself
                 changed = keeping(step.apply(question.inputs), self._structure)
-                changed = self._reference.branches.above_zero(model, changed)
-                answer = self._answer_to(model, changed, question, step)
+                has_signs = self._reference.branches.has_signs(model, changed)
+                answer = None if has_signs else self._answer_to(model, changed, question, step)
                 if answer is not None:
                     self._accepted.add(step.name)
                     question.inputs, question.expected = changed, answer

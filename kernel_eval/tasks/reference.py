@@ -158,6 +158,8 @@ class Reference:
 
     def _posed(self, model: Any, seed: int, attempt: Variant) -> Posed | None:
         """A draw and its answer; None if the model does not accept such a draw, or its answer cannot be compared."""
+        if self.branches.is_for_signs(model, attempt.draw):
+            return None
         inputs = self.branches.above_zero(model, self._varied(seed, attempt))
         if attempt.draw is Draw.BEYOND and not self._takes_huge(model, inputs):
             return None

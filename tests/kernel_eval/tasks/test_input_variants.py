@@ -251,10 +251,10 @@ def test_a_size_that_a_task_refuses_is_not_taken() -> None:
         assert variant.size is None or variant.size.value == 20
 
 
-def test_inputs_are_milder_where_the_task_has_no_finite_answer_to_the_others() -> None:
+def test_inputs_have_no_signs_where_the_task_has_no_finite_answer_to_mixed_ones() -> None:
     reference, model = sized("x.log().cummax(-1).values")
     inputs, expected, variant = reference.question(model, 1, HARDEST)
-    assert variant.draw is Draw.POSITIVE  # mixed and normal values have no logarithm
+    assert variant.draw is Draw.HARD  # without signs, since values below zero have no logarithm
     assert bool((inputs[0] >= 0).all())  # of a zero the logarithm is the least, which no maximum is
     assert float(inputs[0].max()) > 30
     assert float(inputs[0].min()) < 0.01
@@ -301,7 +301,7 @@ HARDER = {
     "x.sort().values": Draw.MIXED,  # whose equal values are in any order
     "x.max(-1).indices": Draw.MIXED,
     "(x > 0)": Draw.EDGES,
-    "x.asin().flip(0) if x.max() <= 1 else (x - 1).asin()": Draw.BOUNDED,
+    "x.asin().flip(0) if x.max() <= 1 else (x - 1).asin()": Draw.UNIT,
     "torch.nan_to_num(x, 0.0, 1e4, -1e4)": Draw.SPECIAL,
     "torch.where(torch.isnan(x), 0.0, x)": Draw.NANS,  # infinities are no answer that can be compared
     "torch.where(torch.isinf(x), 0.0, x)": Draw.INFINITE,
