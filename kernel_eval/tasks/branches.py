@@ -207,7 +207,7 @@ class Branches:
         found: list[Count] = []
         for name, tensor in counters.items():
             for near in others(int(tensor), held_numbers(numbers_in(self._source), model)):
-                for count in sorted(Count(name, int(one)) for one in near):
+                for count in sorted(Count(name, int(one)) for one in near if _holds(tensor, int(one))):
                     ways = self._ways(with_count(model, count), inputs) or known
                     if not ways <= known:
                         known |= ways
@@ -297,6 +297,13 @@ def _with_signs(value: torch.Tensor) -> torch.Tensor:
 def _counts(tensor: torch.Tensor) -> bool:
     """Whether a tensor may count calls: one whole number."""
     return is_counter(tensor) or (tensor.is_floating_point() and tensor.numel() == 1 and float(tensor) % 1 == 0)
+
+
+def _holds(tensor: torch.Tensor, value: int) -> bool:
+    if tensor.is_floating_point() or tensor.dtype is torch.bool:
+        return True
+    info = torch.iinfo(tensor.dtype)
+    return bool(info.min <= value <= info.max)
 
 
 def with_count(model: Any, count: Count) -> Any:

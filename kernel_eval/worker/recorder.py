@@ -300,13 +300,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         What is in it is in the record then, as the numbers of operators are.
         """
-        storage, steps = tensor.untyped_storage(), self._steps
-        is_known = storage._cdata in {*self._known, *self._state, *self._earlier} or not self._recording
+        storage = tensor.untyped_storage()
+        is_known = any(storage._cdata in known for known in (self._known, self._state, self._earlier))
+        if is_known or not self._recording:
+            return
         follows = self._values is not None and bool(self._values) and self._values.holds(storage)
-        if not is_known and not follows and tensor.dtype in _OF_NUMBERS and storage.nbytes() <= _MOST_NUMBERS:
+        if not follows and tensor.dtype in _OF_NUMBERS and storage.nbytes() <= _MOST_NUMBERS:
             with torch._C._DisableTorchDispatch():
                 numbers = torch.tensor([], dtype=tensor.dtype, device=storage.device).set_(storage).tolist()
-            steps += filled_with(numbers, tensor.dtype, self._add(storage, "fresh", 0))
+            if steps := filled_with(numbers, tensor.dtype, len(self._storages)):  # else it stays unknown
+                self._add(storage, "fresh", 0)
+                self._steps += steps
 
     def place(self, tensor: torch.Tensor) -> Place:
         """Where a tensor lies."""
@@ -346,7 +350,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def filled_with(numbers: list[bool | int | float], dtype: torch.dtype, storage: int) -> list[Operator]:
-    """Operators that make a tensor of numbers in a storage, which is named by its position, run by run."""
+    """Operators that make a tensor of numbers in a storage, named by its position; none where one is too large."""
     if not numbers or any(type(number) is int and abs(number) >= _MAX_INT for number in numbers):
         return []
     name = str(dtype).removeprefix("torch.")
@@ -354,8 +358,9 @@ def filled_with(numbers: list[bool | int | float], dtype: torch.dtype, storage: 
     size = Many("list", (Plain(len(numbers)),))
     made = [Operator("aten.full.default", (size, Plain(numbers[0])), {"dtype": Named("torch", name)}, (whole,))]
     end = 0
-    for number, run in itertools.groupby(numbers):
-        start, end = end, end + len(list(run))
+    for _, run in itertools.groupby(numbers, key=repr):  # a zero below zero is another
+        number, *others = run
+        start, end = end, end + 1 + len(others)
         if start:
             place = Place(storage, name, (end - start,), (1,), start)
             made.append(Operator("aten.fill_.Scalar", (place, Plain(number)), {}, (place,)))

@@ -30,6 +30,7 @@ WAYS = {
     "torch.where(self.step > 7, x, -x)": [7],
     "x * self.step": [],
     "x * self.kind": [],
+    "x * (self.step / 100000.0).clamp(max=1.0)": [100000],
 }
 
 
@@ -38,6 +39,12 @@ def test_a_count_is_found_that_leads_another_way(function: str) -> None:
     reference = Reference(TASK.replace("FUNCTION", function), 30.0)
     model = reference.build([], 1)
     assert reference.branches.counts(model) == [Count("step", value) for value in WAYS[function]]
+
+
+def test_a_count_that_the_buffer_does_not_hold_is_left_out() -> None:
+    source = TASK.replace("FUNCTION", "x * (self.step / 300.0).clamp(max=1.0)").replace("torch.long", "torch.int8")
+    reference = Reference(source, 30.0)
+    assert reference.branches.counts(reference.build([], 1)) == []
 
 
 def test_a_model_with_another_count_is_a_copy() -> None:
