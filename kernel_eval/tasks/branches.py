@@ -59,7 +59,7 @@ class Turn(NamedTuple):
 
 
 class Count(NamedTuple):
-    """A value of a buffer of one integer, which calls count up, by its name."""
+    """A value of a buffer of one whole number, which calls count up, by its name."""
 
     name: str
     value: int
@@ -309,7 +309,7 @@ def _holds(tensor: torch.Tensor, value: int) -> bool:
 def with_count(model: Any, count: Count) -> Any:
     """A copy of a model whose counter has another value."""
     changed = copy.deepcopy(model)
-    dict(named_tensors(changed))[count.name].fill_(count.value)
+    dict(named_tensors(changed))[count.name].detach().fill_(count.value)  # it may be a parameter
     return changed
 
 

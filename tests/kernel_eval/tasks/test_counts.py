@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from weir.kernel_eval.tasks.branches import Count, with_count
 from weir.kernel_eval.tasks.reference import Reference
@@ -51,3 +52,9 @@ def test_a_model_with_another_count_is_a_copy() -> None:
     model = Reference(TASK.replace("FUNCTION", "x"), 30.0).build([], 1)
     changed = with_count(model, Count("step", 9))
     assert (int(changed.step), int(model.step)) == (9, 0)
+
+
+def test_a_count_may_be_a_parameter() -> None:
+    model = torch.nn.Module()
+    model.step = torch.nn.Parameter(torch.zeros(()))
+    assert float(with_count(model, Count("step", 9)).step) == 9.0
