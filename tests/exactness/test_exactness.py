@@ -34,7 +34,8 @@ from weir.store.records.call_record import CallRecord, unpack_ids, unpack_logpro
 from weir.trainer.publishing.publish import publish
 from weir.trainer.settings.config import TrainerConfig
 
-NUM_CALLS, NUM_UPDATES, TURNS, CONCURRENCY = 510, 5, 3, 24
+NUM_CALLS, NUM_UPDATES, CONCURRENCY = 510, 5, 24
+TURNS = (8, 4, 4)  # of a conversation: how many words the user says in each
 FEWER_CALLS = 180  # with the second router, whose way through the proxy is the same
 WORKERS = "workers = 2\n"
 WORDS = [
@@ -110,24 +111,35 @@ def test_records_equal_what_a_real_sglang_answered(
 
 
 async def converse_while_publishing(stack: Stack, versions: list[Path], num_calls: int) -> None:
-    """Conversations without pause until there were enough calls and every version was published among them."""
-    finished: asyncio.Queue[int] = asyncio.Queue()
+    """Conversations without pause until there were enough calls and every version was published among them.
+
+    A version follows once a call that began under the one before it has ended, so that each samples some tokens,
+    however long the engine paused between them.
+    """
+    finished: asyncio.Queue[int] = asyncio.Queue()  # of each call, the version under which it began
     enough = asyncio.Event()
+    serving = 0
 
     async def agent(number: int) -> None:
         draw = random.Random(number)
         async with aiohttp.ClientSession(stack.proxy.url, timeout=aiohttp.ClientTimeout(total=300)) as http:
             while not enough.is_set():
-                finished.put_nowait(await conversation(http, draw))
+                messages: list[dict[str, object]] = []
+                for num_words in TURNS:
+                    begun = serving
+                    await one_turn(http, draw, messages, num_words)
+                    finished.put_nowait(begun)
 
     async def publisher() -> None:
-        calls = 0
-        for version, folder in enumerate(versions[1:], 1):
-            while calls < version * num_calls // (NUM_UPDATES + 1):
-                calls += await finished.get()
-            await asyncio.to_thread(publish_version, stack, folder, version)
-        while calls < num_calls:
-            calls += await finished.get()
+        nonlocal serving
+        calls, newest = 0, -1
+        for version in range(NUM_UPDATES + 1):
+            if version:
+                await asyncio.to_thread(publish_version, stack, versions[version], version)
+                serving = version
+            while calls < (version + 1) * num_calls // (NUM_UPDATES + 1) or newest < version:
+                newest = max(newest, await finished.get())
+                calls += 1
         enough.set()
 
     async with asyncio.TaskGroup() as group:
@@ -146,13 +158,12 @@ def publish_version(stack: Stack, folder: Path, version: int) -> None:
     assert report.serving == stack.engine_urls and not report.failed
 
 
-async def conversation(http: aiohttp.ClientSession, draw: random.Random) -> int:
-    messages: list[dict[str, object]] = [{"role": "user", "content": " ".join(draw.choices(WORDS, k=8))}]
-    for turn in range(TURNS):
-        if turn:
-            messages.append({"role": "user", "content": " ".join(draw.choices(WORDS, k=4))})
-        messages.append(await one_call(http, messages, max_tokens=draw.randint(16, 160), stream=draw.random() < 0.5))
-    return TURNS
+async def one_turn(
+    http: aiohttp.ClientSession, draw: random.Random, messages: list[dict[str, object]], num_words: int
+) -> None:
+    """Adds the user's words and the answer to the conversation."""
+    messages.append({"role": "user", "content": " ".join(draw.choices(WORDS, k=num_words))})
+    messages.append(await one_call(http, messages, max_tokens=draw.randint(16, 160), stream=draw.random() < 0.5))
 
 
 async def one_call(
@@ -227,7 +238,7 @@ def hold_prefixes(records: list[CallRecord]) -> None:
     sessions: dict[str, list[CallRecord]] = defaultdict(list)
     for record in sorted(records, key=lambda record: record.started_us):
         sessions[record.session_id].append(record)
-    assert {len(turns) for turns in sessions.values()} == {TURNS}
+    assert {len(turns) for turns in sessions.values()} == {len(TURNS)}
     for turns in sessions.values():
         for earlier, later in itertools.pairwise(turns):
             exact = earlier.prompt_ids + earlier.output_ids
