@@ -118,6 +118,13 @@ class KernelEvalConfig(BaseModel):
         default=False,
         description="On a GPU, a CPU plays the IR of each correct answer's kernels and must find it right too.",
     )
+    draws_from: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=64,
+        description="Draws all inputs from this text and the request, the same each time; for tests of the judge, "
+        "since whoever knows it foretells inputs. Default: new randomness in each evaluation.",
+    )
     guard_bytes: int = Field(
         default=65536, ge=64, multiple_of=64, description="Guard zone on each side of every tensor."
     )

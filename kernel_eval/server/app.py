@@ -184,7 +184,8 @@ def create_app(config: KernelEvalConfig) -> Starlette:
         },
         lifespan=server.lifespan,
     )
-    app.state.description = description
+    fixed = "" if config.draws_from is None else " draws=fixed (kernel_eval.draws_from: inputs can be foretold)"
+    app.state.description = description + fixed
     return app
 
 

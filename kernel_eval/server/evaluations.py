@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import hashlib
 import os
+from typing import Any
 
 import msgspec
 
@@ -164,7 +166,7 @@ class Evaluations:
         return Job(
             reference_src=request.original_model_src,
             candidate_src=request.custom_model_src,
-            secret=os.urandom(32),  # fresh: nothing that one evaluation showed helps in the next
+            secret=self._secret(request),
             num_correct_trials=request.num_correct_trials,
             num_perf_trials=request.num_perf_trials if measures else 0,
             preferred_gpu=_number(request.preferred_device),
@@ -177,6 +179,13 @@ class Evaluations:
             recompiles=request.recompile,
             cross_checks=self._config.cross_check,
         )
+
+    def _secret(self, request: EvalRequest) -> bytes:
+        """A fresh one, so that nothing that one evaluation showed helps in the next; with `draws_from`, the same."""
+        if self._config.draws_from is None:
+            return os.urandom(32)
+        content = f"{request.original_model_src}\0{request.custom_model_src}"
+        return hashlib.blake2b(content.encode(), key=self._config.draws_from.encode()[:64], digest_size=32).digest()
 
     def _reply(self, judged: Judged) -> EvalReply:
         judgement = judged.judgement
@@ -194,8 +203,12 @@ class Evaluations:
             trials=judgement.trials,
             seconds=judgement.seconds,
             speedup=judgement.speedup,
-            details=bounded(judgement.details),
+            details=bounded(judgement.details if self._config.draws_from is None else _marked(judgement.details)),
         )
+
+
+def _marked(details: dict[str, Any]) -> dict[str, Any]:
+    return {**details, "draws": "fixed"}  # a verdict that nobody should train on
 
 
 def _must_be_repeated(work: asyncio.Task[EvalReply]) -> bool:

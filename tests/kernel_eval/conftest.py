@@ -1,9 +1,14 @@
-"""Real servers, one for each sandbox level that works here, and the sources that tests send to them."""
+"""Real servers, one for each sandbox level that works here, and the sources that tests send to them.
+
+They draw the same inputs in each run. With WEIR_TEST_NEW_DRAWS set they draw new ones, as servers of users do; how
+often honest kernels and cheats are then judged wrong, `weir bench kernel-eval --corpus tests` says.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -29,6 +34,7 @@ _LIMITS: dict[str, Any] = {
     "native_timeout_s": 450.0,  # torch's headers take nvcc a minute of its own
     "evaluation_timeout_s": 480.0,
     "memory_bytes": 1 << 29,
+    "draws_from": None if os.environ.get("WEIR_TEST_NEW_DRAWS") else "the tests of this repository",
 }
 
 

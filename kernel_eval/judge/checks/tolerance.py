@@ -6,7 +6,8 @@ the answer, so that zeros do not pass if all values are tiny. The scale is the l
 answer and of the slices that hold the element, one along each dimension (`slices.py`), so that a small part of an
 answer is not lost beside a large one, nor beside what fills places that a mask hides (-1e9). Where the whole answer's
 scale allows two roundings of one, any element may be off by them, since formulas pass through one (a tanh made of a
-sigmoid). NaN must appear exactly at the positions where it is expected, and infinities likewise with their sign.
+sigmoid). NaN must appear exactly at the positions where it is expected, and infinities likewise with their sign; where
+an expected value is nearly the largest of its type, a part of it may overflow, so that infinity is right, too.
 Integers and booleans must be equal. Answers are large: few elements are looked at together.
 
 An answer is compared with the reference's in the task's precision, then with the reference's in float64. There, each
@@ -76,6 +77,7 @@ _TEN = 10
 _MOST_OF_FEW = 0.75  # of fewer than ten elements
 _OF_ZEROS = 1e-3  # the scale of a slice of zeros, of that of the whole answer: it has none of its own
 _FILLER, _OTHERS, _NEAR_FILLER = 5e3, 1e3, 0.99  # at least; times others at least; so much of the largest
+_WIDE, _NEAR_LARGEST = 1e30, 2.0**-16  # the largest value of a type that is wide, and how near to it parts may overflow
 _OF_HALVES = 2.0  # times the usual error, where each value passes through few roundings
 
 
@@ -159,7 +161,7 @@ def _compare_piece(
     scale = scales.of(at)
     least = min(_ROUNDINGS_OF_ONE * _eps(got.dtype), tolerance.relative * scales.whole)
     wide = torch.complex128 if got.is_complex() else torch.float64
-    error = (got.to(wide) - expected.to(wide)).abs().masked_fill_(~finite, 0.0)
+    error = (got.to(wide) - expected.to(wide)).abs().masked_fill_(~finite | _overflows(got, expected), 0.0)
     allowed = (tolerance.relative * (magnitude + scale)).clamp_min_(least) + tolerance.absolute
     if own_errors is not None:
         allowed = allowed + _excused(own_errors, usual, tolerance.usual_errors)
@@ -336,7 +338,15 @@ def _usual(errors: torch.Tensor) -> list[torch.Tensor]:
 def _specials_differ(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     nan_differs = got.isnan() != expected.isnan()
     inf_differs = (got.isinf() != expected.isinf()) | (got.isinf() & expected.isinf() & (got != expected))
-    return nan_differs | inf_differs
+    return (nan_differs | inf_differs) & ~_overflows(got, expected)
+
+
+def _overflows(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """Where an answer is infinite and the expected one, of its sign, so large that a part of it may overflow."""
+    if got.is_complex() or torch.finfo(got.dtype).max < _WIDE:
+        return torch.zeros_like(got, dtype=torch.bool)
+    near_largest = expected.abs() > torch.finfo(got.dtype).max * _NEAR_LARGEST
+    return got.isinf() & near_largest & expected.isfinite() & ((got > 0) == (expected > 0))
 
 
 def is_within(got: torch.Tensor, expected: torch.Tensor, tolerance: float) -> bool:

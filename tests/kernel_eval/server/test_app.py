@@ -323,3 +323,18 @@ def test_a_check_whose_client_is_gone_is_ended(start_server: Any, read_example: 
         reply = own.evaluate(read_example("relu_candidate"))  # gets the only slot
         assert reply["correct"], reply
         assert own.http.get("/health").json()["running"] == 0
+
+
+def test_draws_are_new_in_each_evaluation_unless_they_are_fixed(start_server: Any, read_example: Read) -> None:
+    wrong = read_example("relu_candidate").replace("tl.maximum(x, 0.0)", "tl.maximum(x, 0.0) * (x < 2.5)")
+    assert wrong != read_example("relu_candidate")
+    with start_server(draws_from="one") as one, start_server(draws_from="another") as another:
+        fixed = [one.evaluate(wrong) for _ in range(2)]
+        other = another.evaluate(wrong)
+    with start_server(draws_from=None) as new:
+        drawn = [new.evaluate(wrong) for _ in range(2)]
+    assert "draws=fixed" in one.first_line and "draws=" not in new.first_line
+    assert {reply["details"].get("draws") for reply in (*fixed, other)} == {"fixed"}
+    messages = [reply["fault_message"] for reply in (*fixed, other, *drawn)]  # which value is wrong, and by how much
+    assert messages[0] == messages[1] and len(set(messages)) == 4, messages
+    assert not any("draws" in reply["details"] for reply in drawn)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -146,3 +148,20 @@ def test_what_fills_hidden_places_is_no_scale_for_the_others() -> None:
         assert compare(torch.where(shown, values + 1e-6, filler), answer) is None
     large = torch.randn(32, 64) * 1e6  # of which none is as large as another
     assert compare(large + 1, large) is None
+
+
+def test_a_value_may_overflow_where_the_expected_one_nearly_does() -> None:
+    expected = torch.ones(64, dtype=torch.float64)
+    expected[3], expected[4] = -8e36, 8e32
+    for at, value, is_right in (
+        (3, -math.inf, True),
+        (3, math.inf, False),
+        (3, math.nan, False),
+        (4, math.inf, False),
+        (5, math.inf, False),
+    ):
+        answer = expected.float()
+        answer[at] = value
+        assert (compare(answer, expected) is None) is is_right, (at, value)
+    halves = torch.full((64,), 6e4, dtype=torch.float16)
+    assert compare(torch.where(torch.arange(64) == 3, math.inf, halves), halves) is not None
