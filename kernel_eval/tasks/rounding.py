@@ -6,6 +6,7 @@ Arguments are moved by at most half a rounding, and so are the results of the op
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
@@ -16,6 +17,8 @@ from torch.utils._pytree import tree_map_only
 from weir.kernel_eval.tasks.watches.pointwise import THROUGH_ONE
 from weir.kernel_eval.tasks.watches.variances import VARIANCES, in_one_pass
 
+_SUMS = frozenset(("sum", "mean", "linalg_vector_norm"))
+_PRODUCTS = frozenset(("dot", "mv", "mm", "bmm"))
 _PRIME = 1_048_573  # so many moves of different values
 _PIECE = 1 << 20  # elements that are moved together
 _FEW = 16  # elements that show that a tensor is no mask
@@ -121,7 +124,8 @@ def _widened(tensor: torch.Tensor) -> torch.Tensor:
 class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within it, each result in float64 is off by a part of a rounding of float32, unless float32 holds it exactly.
 
-    What float32 holds exactly (sums of small whole numbers, say) is not moved, so that equalities of such numbers stay.
+    What float32 holds exactly (sums of small whole numbers, say) is not moved, so that equalities of such numbers stay;
+    a sum of what it does not hold (of shares that make one) is.
     `alike`: equal results stay equal, those of other operators too (`a * r > a * r.clamp(max=1.2)`). `times`: by how
     many times as much they are off: a sum of many is further off than by one rounding of its own. `formulas`: those
     of `THROUGH_ONE` are off by a rounding of one, and variances by a rounding of the mean square (`variances.py`).
@@ -151,8 +155,9 @@ class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             first = result[0] if isinstance(result, tuple) else result
             if isinstance(first, torch.Tensor) and first.dtype is torch.float64:
                 self._num_rounded += not self._alike
+                by_chance = _exact_by_chance(func, name, args, kwargs or {}, first)
                 for start, piece in _pieces(first):
-                    self._round(piece, start)
+                    self._round(piece, start, by_chance)
                     if self._formulas and name in THROUGH_ONE:
                         self._move_by_one(name, piece, args[0], start)
         return result
@@ -162,11 +167,14 @@ class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         moves = _moves(squares, self._phase + self._num_rounded, self._alike)
         return moves.mul_(_OF_SQUARES * torch.finfo(torch.float32).eps).mul_(squares)
 
-    def _round(self, values: torch.Tensor, start: int) -> None:
-        """Move values in place, otherwise for each operator. `start`: as in `_moves`."""
+    def _round(self, values: torch.Tensor, start: int, by_chance: torch.Tensor | None) -> None:
+        """Move values in place, otherwise for each operator. `start`: as in `_moves`. `by_chance`: of all of them."""
         moves = _moves(values, self._phase + self._num_rounded, self._alike, start)
         moves.mul_(self._times * torch.finfo(torch.float32).eps)
-        values.mul_(moves.masked_fill_(values.float() == values, 0.0).add_(1))
+        exact = values.float() == values
+        if by_chance is not None:
+            exact &= ~by_chance.reshape(-1)[start : start + values.numel()].view(values.shape)
+        values.mul_(moves.masked_fill_(exact, 0.0).add_(1))
 
     def _move_by_one(self, name: str, values: torch.Tensor, given: torch.Tensor, start: int) -> None:
         """Move what a formula through one gives, in place. `given`: of what; `values` begin at its element `start`."""
@@ -178,6 +186,27 @@ class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             moves.mul_((1 - values.abs()).clamp_min_(0))
         moves.masked_fill_((values + moves) * values < 0, 0.0)  # a formula gives zero, and no other sign
         values.add_(moves)
+
+
+def _exact_by_chance(
+    func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor
+) -> torch.Tensor | None:
+    """Which sums float32 may hold though it does not hold their terms; the result's shape. None: no such operator."""
+    if name not in _SUMS | _PRODUCTS or args[0].dtype is not torch.float64 or "out" in kwargs:
+        return None
+    if name == "linalg_vector_norm" and args[1:2] not in ((), (1,), (2,)):  # the largest is one of them
+        return None
+    if not bool(((result.float() == result) & (result != 0)).any()):
+        return None
+    terms = [(_inexact(args[0]), *args[1:])]
+    if name in _PRODUCTS:
+        one, two = args
+        terms = [(_inexact(one), (two != 0).double()), ((one != 0).double(), _inexact(two))]
+    return functools.reduce(torch.logical_or, (func(*some, **kwargs) > 0 for some in terms))
+
+
+def _inexact(values: torch.Tensor) -> torch.Tensor:
+    return (values.float() != values).double()
 
 
 def _pieces(values: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:

@@ -59,7 +59,8 @@ def difference(
     """
     told = set() if told is None else told
     pairs = list(zip(outputs, expected.outputs, strict=True))
-    found = [compare(got, wanted) for got, wanted in pairs]
+    may_overflow = not reference.works_by_value(model)
+    found = [compare(got, wanted, may_overflow=may_overflow) for got, wanted in pairs]
     told.update(number for number, wrong in enumerate(found) if wrong is None)
     first = _first(found)
     if first is None:
@@ -67,7 +68,7 @@ def difference(
     known = _own_errors(reference, model, inputs, expected)
     if known is None:
         told.update(range(len(outputs)))
-        return _first(compare(got, wanted, by_slices=False) for got, wanted in pairs)
+        return _first(compare(got, wanted, by_slices=False, may_overflow=may_overflow) for got, wanted in pairs)
     found_beyond, excusing = _beyond_own_errors(reference, model, inputs, expected, known, dict(enumerate(outputs)), {})
     told.update(number for number, (exact, own) in enumerate(excusing) if can_tell(exact, own))
     if found_beyond is None:
@@ -115,9 +116,14 @@ def _beyond_own_errors(
     happen to change an element by little; of a tangent, a softplus or a variance, those that other formulas make.
     """
 
+    may_overflow = not reference.works_by_value(model)
+
     def beyond(known: list[tuple[torch.Tensor, torch.Tensor]], times: float) -> Difference | None:
         pairs = ((got, number, *known[number]) for number, got in answers.items())
-        return _first(compare(got, one, own * times, tolerance=tolerances.get(n)) for got, n, one, own in pairs)
+        return _first(
+            compare(got, one, own * times, tolerance=tolerances.get(n), may_overflow=may_overflow)
+            for got, n, one, own in pairs
+        )
 
     found = beyond(known, 1.0)
     look = functools.partial(_own_errors, reference, model, inputs, expected)

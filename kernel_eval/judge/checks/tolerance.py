@@ -7,7 +7,8 @@ answer and of the slices that hold the element, one along each dimension (`slice
 answer is not lost beside a large one, nor beside what fills places that a mask hides (-1e9). Where the whole answer's
 scale allows two roundings of one, any element may be off by them, since formulas pass through one (a tanh made of a
 sigmoid). NaN must appear exactly at the positions where it is expected, and infinities likewise with their sign; where
-an expected value is nearly the largest of its type, a part of it may overflow, so that infinity is right, too.
+`may_overflow`, infinity is right for an expected value that is nearly the largest of its type, too: a part of a long
+sum of products overflows earlier in another order.
 Integers and booleans must be equal. Answers are large: few elements are looked at together.
 
 An answer is compared with the reference's in the task's precision, then with the reference's in float64. There, each
@@ -110,12 +111,14 @@ def compare(
     by_slices: bool = True,
     tolerance: Tolerance | None = None,
     into: torch.Tensor | None = None,
+    may_overflow: bool = False,
 ) -> Difference | None:
     """Compare tensors of the same shape; `expected` may be of higher precision. None if they agree.
 
     `own_errors`: those of the reference's answer in the task's precision, not negative; allowed `OWN_ERRORS` times.
     `by_slices`: whether a slice may be no further off than its own root mean square allows. `tolerance`: if it is not
-    the usual one. `into`: takes whether each element is wrong, of that shape, false before.
+    the usual one. `into`: takes whether each element is wrong, of that shape, false before. `may_overflow`: whether the
+    order of operations is open, so that what is nearly too large may be infinite.
     """
     tolerance = tolerance or usual(got.dtype)
     if got.dtype is expected.dtype is torch.bool:  # by bytes: what reads them takes no other than 0 and 1
@@ -129,6 +132,8 @@ def compare(
             if bool(wrong.any()):
                 found.add(wrong, at)
         return found.difference(None)
+    if may_overflow and any(bool(got[at].isinf().any()) for at in pieces_of(got.shape)):
+        got = torch.where(_overflows(got, expected), expected.to(got.dtype), got)
     num_special = sum(int(_specials_differ(got[at], expected[at]).sum()) for at in pieces_of(got.shape))
     if num_special:
         for at in pieces_of(got.shape) if into is not None else ():
@@ -161,7 +166,7 @@ def _compare_piece(
     scale = scales.of(at)
     least = min(_ROUNDINGS_OF_ONE * _eps(got.dtype), tolerance.relative * scales.whole)
     wide = torch.complex128 if got.is_complex() else torch.float64
-    error = (got.to(wide) - expected.to(wide)).abs().masked_fill_(~finite | _overflows(got, expected), 0.0)
+    error = (got.to(wide) - expected.to(wide)).abs().masked_fill_(~finite, 0.0)
     allowed = (tolerance.relative * (magnitude + scale)).clamp_min_(least) + tolerance.absolute
     if own_errors is not None:
         allowed = allowed + _excused(own_errors, usual, tolerance.usual_errors)
@@ -338,7 +343,7 @@ def _usual(errors: torch.Tensor) -> list[torch.Tensor]:
 def _specials_differ(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     nan_differs = got.isnan() != expected.isnan()
     inf_differs = (got.isinf() != expected.isinf()) | (got.isinf() & expected.isinf() & (got != expected))
-    return (nan_differs | inf_differs) & ~_overflows(got, expected)
+    return nan_differs | inf_differs
 
 
 def _overflows(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:

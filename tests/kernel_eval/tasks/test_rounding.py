@@ -52,6 +52,17 @@ def test_whole_numbers_copies_views_and_choices_stay_as_they_are() -> None:
         assert torch.equal(x.max(1).values, x.amax(1))
 
 
+@pytest.mark.parametrize("alike", [False, True])
+def test_a_sum_that_is_exact_by_chance_is_moved(alike: bool) -> None:
+    shares = torch.full((2, 3), 1 / 3, dtype=torch.float64)
+    shares[1] = torch.tensor([0.25, 0.25, 0.5])
+    ones = torch.ones(3, dtype=torch.float64)
+    with RoundedOperators(alike=alike):
+        for sums in (shares.sum(1), shares @ ones):
+            assert sums[0] != 1 and sums[1] == 1 and abs(float(sums[0]) - 1) < 1e-7
+        assert shares.amax(1)[0] == 1 / 3 and torch.linalg.vector_norm(shares, float("inf")) == 0.5
+
+
 def test_an_operator_in_place_and_the_first_of_several_results_are_moved() -> None:
     x, weight = torch.rand(4, 64, dtype=torch.float64) + 1, torch.rand(64, dtype=torch.float64)
     exact = torch.nn.functional.layer_norm(x, [64], weight)
