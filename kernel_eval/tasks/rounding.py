@@ -202,7 +202,8 @@ def _exact_by_chance(
     if name in _PRODUCTS:
         one, two = args
         terms = [(_inexact(one), (two != 0).double()), ((one != 0).double(), _inexact(two))]
-    return functools.reduce(torch.logical_or, (func(*some, **kwargs) > 0 for some in terms))
+    numbers: list[torch.Tensor] = [func(*some, **kwargs) for some in terms]
+    return functools.reduce(torch.logical_or, (number > 0 for number in numbers))
 
 
 def _inexact(values: torch.Tensor) -> torch.Tensor:
