@@ -34,11 +34,12 @@ FIRST = frozenset(_FIRST.split())
 
 
 def _asked() -> Iterator[tuple[Path, SandboxLevel]]:
+    """Level by level, since each is a server of its own, which ends where a test asks another."""
     levels = [level for level in SandboxLevel if containment.works(level)]
-    for path in REPORTED:
-        place = zlib.crc32(path.stem.encode()) % len(levels)
-        for level in levels if path.stem in FIRST else levels[place : place + 1]:
-            yield path, level
+    for at, level in enumerate(levels):
+        for path in REPORTED:
+            if path.stem in FIRST or zlib.crc32(path.stem.encode()) % len(levels) == at:
+                yield path, level
 
 
 def test_there_are_all_of_them() -> None:
